@@ -1,0 +1,18 @@
+// Byte counts as people write and read them.
+#pragma once
+
+#include <cstdint>
+#include <string>
+#include <string_view>
+
+namespace h3s {
+
+// "512MiB", "8GiB", "1.5GB", "4096": a positive number with an optional unit out of
+// B, KB, MB, GB, TB (powers of 1000) and KiB, MiB, GiB, TiB (powers of 1024); case is ignored.
+// Throws Error(kInvalidArgument) that names the text on anything else.
+std::int64_t parse_bytes(std::string_view text);
+
+// "1.23 GiB", "456 B".
+std::string format_bytes(std::int64_t bytes);
+
+}  // namespace h3s

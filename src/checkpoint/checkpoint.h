@@ -1,0 +1,56 @@
+// H3 checkpoints: which keys, which form, which weight format, and where the bytes are.
+//
+// Opening reads the header, the `.comfy_quant` tags and the scales; matrices stay untouched on disk.
+#pragma once
+
+#include <cstdint>
+#include <string>
+#include <vector>
+
+#include "io/safetensors.h"
+#include "spec/model_spec.h"
+
+namespace h3s::checkpoint {
+
+// How the weight of one linear layer is stored. One row a format in formats.cc; a new format is a new row and file.
+enum class WeightFormat { kBF16, kF16, kF32, kInt8Tensorwise };
+const char* weight_format_name(WeightFormat format);  // "bf16", "fp16", "fp32", "int8_tensorwise"
+
+// A linear layer as stored. Pointers go into the mapping and may be unaligned.
+struct LinearSource {
+  std::string key;                       // full key of the weight in the file
+  WeightFormat format = WeightFormat::kBF16;
+  std::int64_t n = 0, k = 0;             // outputs, inputs
+  const io::TensorInfo* weight = nullptr;
+  const io::TensorInfo* bias = nullptr;  // null: none
+  const io::TensorInfo* scale = nullptr; // int8: F32, 1 or n values
+  std::int64_t rotate_group = 0;         // int8 ConvRot group; 0: not rotated
+};
+
+class Checkpoint {
+ public:
+  // Throws Error(kBadFile / kUnsupported) naming file, key and reason: unknown or missing keys of the geometry, gaps in
+  // block numbers, wrong shapes or dtypes, broken tags, missing, zero or NaN scales, formats this build cannot run.
+  static Checkpoint open(const std::string& path, const io::ReadOptions& options = {});
+
+  const io::SafetensorsReader& file() const { return file_; }
+  const std::string& prefix() const { return prefix_; }  // "", "model.diffusion_model." or "diffusion_model."
+  const spec::ModelSpec& spec() const { return spec_; }
+  // True when any `.comfy_quant` tag is present: stock then holds the fp32 islands in bf16.
+  bool quantised() const { return quantised_; }
+
+  // `layer` without prefix and suffix, for instance "blocks.0.attn.qkv_proj" or "video_patch_proj".
+  LinearSource linear(const std::string& layer) const;
+  // A plain tensor by its key without prefix, for instance "blocks.0.norm1.weight".
+  const io::TensorInfo& tensor(const std::string& key) const;
+  const std::byte* data(const io::TensorInfo& info) const { return file_.data(info); }
+
+ private:
+  explicit Checkpoint(io::SafetensorsReader file) : file_(std::move(file)) {}
+  io::SafetensorsReader file_;
+  std::string prefix_;
+  spec::ModelSpec spec_;
+  bool quantised_ = false;
+};
+
+}  // namespace h3s::checkpoint

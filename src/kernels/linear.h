@@ -1,0 +1,70 @@
+// Linear layers: y = x . W^T (+ bias).
+//
+// Row r of y depends on row r of x alone and column n on row n of W alone: any slice of rows or of output columns has
+// the bits of the whole.
+#pragma once
+
+#include <cstdint>
+
+#include "base/dtype.h"
+
+namespace h3s::kernels {
+
+// K is summed in blocks of this many: inside a block one fused multiply-add chain from zero, k ascending; block sums
+// are added to the total in order. 256 keeps a packed panel of W in a 1 MiB L2 and the error of long sums small.
+inline constexpr std::int64_t kLinearKBlock = 256;
+
+// y = round(total + bias), one rounding to y_dtype; the definition for every floating-point weight.
+struct LinearArgs {
+  const void* x = nullptr;      // [m, k], bf16 or f32, row stride x_stride elements
+  DType x_dtype = DType::kBF16;
+  std::int64_t x_stride = 0;
+  const void* w = nullptr;      // [n, k], bf16, f16 or f32, dense rows
+  DType w_dtype = DType::kBF16;
+  const float* bias = nullptr;  // [n], may be null; added in f32 before the rounding
+  void* y = nullptr;            // [m, n], bf16 or f32, row stride y_stride elements
+  DType y_dtype = DType::kBF16;
+  std::int64_t y_stride = 0;
+  std::int64_t m = 0, n = 0, k = 0;
+};
+
+// acc = sum of q_x q_w in int32 (exact); y = round(f(f(f(acc) x_scale) w_scale) + bias).
+struct LinearInt8Args {
+  const std::int8_t* x = nullptr;  // [m, k] codes, dense
+  const float* x_scale = nullptr;  // [m]
+  const std::int8_t* w = nullptr;  // [n, k] codes, dense rows
+  const float* w_scale = nullptr;  // [n]
+  const float* bias = nullptr;     // [n], may be null
+  void* y = nullptr;               // [m, n], bf16 or f32, row stride y_stride elements
+  DType y_dtype = DType::kBF16;
+  std::int64_t y_stride = 0;
+  std::int64_t m = 0, n = 0, k = 0;  // k <= 131072, so that acc fits
+};
+
+// Activation quantiser, one scale a row (rounding contract of the stock GPU kernel):
+//   v = x, rotated in f32 by the group Hadamard matrix (rotate_group = 0: not rotated); a = max |v|;
+//   s = max(min(a, 3.38953139e38) f(1/127), 1e-30); d = bf16(s), the smallest normal if that is 0;
+//   code = clamp(rne(bf16(bf16(v) / d)), -128, 127).
+// Rotation: stages of stride 1, 4, 16, ... up to rotate_group / 4; with s = x0 + x1, d = x0 - x1, e = x2 - x3,
+// f = x2 + x3 each stage gives (s + e, s - e, d + f, f - d), every value halved.
+struct QuantizeRowsArgs {
+  const void* x = nullptr;      // [m, k], bf16 or f32, row stride x_stride elements
+  DType x_dtype = DType::kBF16;
+  std::int64_t x_stride = 0;
+  std::int64_t rotate_group = 0;  // 0 or a power of 4 that divides k
+  std::int8_t* codes = nullptr;   // [m, k] dense
+  float* scale = nullptr;         // [m]
+  std::int64_t m = 0, k = 0;
+};
+
+// The same quantiser fed with silu(gate) * up, computed in f32 and not rounded: gate / (1 + exp(-gate)) * up.
+struct SwigluQuantizeRowsArgs {
+  const void* gate_up = nullptr;  // [m, 2k]: gate in columns [0, k), up in [k, 2k); dense
+  DType dtype = DType::kBF16;
+  std::int64_t rotate_group = 0;
+  std::int8_t* codes = nullptr;  // [m, k] dense
+  float* scale = nullptr;        // [m]
+  std::int64_t m = 0, k = 0;
+};
+
+}  // namespace h3s::kernels
