@@ -27,21 +27,22 @@ struct ReadOptions {
   bool allow_trailing_bytes = false;
 };
 
-// An open file. Opening parses the header and touches no tensor data; data is mapped read-only and paged in when read.
-// Copyable (shares the mapping); thread-safe. Pointers from data() live as long as any copy.
+// An open file. Opening parses the header and touches no tensor data; data is mapped read-only and paged in
+// when read. Copyable (shares the mapping); thread-safe. Pointers from data() live as long as any copy.
 class SafetensorsReader {
  public:
-  // Throws Error(kIo) when the file cannot be opened and Error(kBadFile), naming file, key and reason in one line,
-  // for every malformed file. Allocates no more than the header's size before that.
+  // Throws Error(kIo) when the file cannot be opened and Error(kBadFile), naming file, key and reason in one
+  // line, for every malformed file. Before that it allocates nothing but the parsed header: a small multiple
+  // of the header's bytes, which are fewer than the file's.
   static SafetensorsReader open(const std::string& path, const ReadOptions& options = {});
 
   const std::string& path() const;
   std::uint64_t file_bytes() const;
   std::uint64_t trailing_bytes() const;
-  const std::vector<TensorInfo>& tensors() const;               // in the order of their data
-  const std::map<std::string, std::string>& metadata() const;   // "__metadata__"
-  const TensorInfo* find(std::string_view name) const;          // null when absent
-  const TensorInfo& at(std::string_view name) const;            // throws Error(kBadFile) naming file and key
+  const std::vector<TensorInfo>& tensors() const;              // in the order of their data
+  const std::map<std::string, std::string>& metadata() const;  // "__metadata__"
+  const TensorInfo* find(std::string_view name) const;         // null when absent
+  const TensorInfo& at(std::string_view name) const;           // throws Error(kBadFile) naming file and key
   // First byte of the tensor; may be unaligned for its type.
   const std::byte* data(const TensorInfo& info) const;
 
@@ -60,10 +61,10 @@ struct TensorDecl {
   std::vector<std::int64_t> shape;
 };
 
-// Writes a file tensor by tensor in bounded memory. Data goes to a temporary file beside `path`; finish() flushes it to
-// disk and renames it, so the final name never holds a half file: not after an exception, a full disk or a kill.
-// Tensors are laid out in the order declared; write() must supply exactly the bytes declared, in that order, in
-// pieces of any size.
+// Writes a file tensor by tensor in bounded memory. Data goes to a temporary file beside `path`; finish()
+// flushes it to disk and renames it, so the final name never holds a half file: not after an exception, a
+// full disk or a kill. Tensors are laid out in the order declared; write() must supply exactly the bytes
+// declared, in that order, in pieces of any size.
 class SafetensorsWriter {
  public:
   SafetensorsWriter(const std::string& path, const std::vector<TensorDecl>& tensors,
