@@ -4,6 +4,7 @@
 #pragma once
 
 #include <cstdint>
+#include <map>
 #include <string>
 #include <vector>
 
@@ -12,25 +13,28 @@
 
 namespace h3s::checkpoint {
 
-// How the weight of one linear layer is stored. One row a format in formats.cc; a new format is a new row and file.
+// How the weight of one linear layer is stored. One row a format in formats.cc; a new format is a new row and
+// file.
 enum class WeightFormat { kBF16, kF16, kF32, kInt8Tensorwise };
 const char* weight_format_name(WeightFormat format);  // "bf16", "fp16", "fp32", "int8_tensorwise"
 
 // A linear layer as stored. Pointers go into the mapping and may be unaligned.
 struct LinearSource {
-  std::string key;                       // full key of the weight in the file
+  std::string key;  // full key of the weight in the file
   WeightFormat format = WeightFormat::kBF16;
-  std::int64_t n = 0, k = 0;             // outputs, inputs
+  std::int64_t n = 0, k = 0;  // outputs, inputs
   const io::TensorInfo* weight = nullptr;
-  const io::TensorInfo* bias = nullptr;  // null: none
-  const io::TensorInfo* scale = nullptr; // int8: F32, 1 or n values
-  std::int64_t rotate_group = 0;         // int8 ConvRot group; 0: not rotated
+  const io::TensorInfo* bias = nullptr;   // null: none
+  const io::TensorInfo* scale = nullptr;  // int8: F32, 1 or n values
+  std::int64_t rotate_group = 0;          // int8 ConvRot group; 0: not rotated
 };
 
 class Checkpoint {
  public:
-  // Throws Error(kBadFile / kUnsupported) naming file, key and reason: unknown or missing keys of the geometry, gaps in
-  // block numbers, wrong shapes or dtypes, broken tags, missing, zero or NaN scales, formats this build cannot run.
+  // Throws Error(kBadFile / kUnsupported) naming file, key and reason: missing keys, gaps in block numbers,
+  // wrong shapes or dtypes, broken tags, missing, zero or NaN scales, formats this build cannot run. Keys the
+  // network does not have are ignored as stock does (`inspect` lists them), but for scales and tags that
+  // belong to no layer.
   static Checkpoint open(const std::string& path, const io::ReadOptions& options = {});
 
   const io::SafetensorsReader& file() const { return file_; }
@@ -51,6 +55,7 @@ class Checkpoint {
   std::string prefix_;
   spec::ModelSpec spec_;
   bool quantised_ = false;
+  std::map<std::string, LinearSource> linears_;  // by layer, every one checked at open()
 };
 
 }  // namespace h3s::checkpoint

@@ -1,0 +1,167 @@
+#include "checkpoint/checkpoint.h"
+
+#include <array>
+#include <cmath>
+#include <cstring>
+
+#include "base/error.h"
+#include "checkpoint/detect.h"
+#include "checkpoint/formats.h"
+#include "checkpoint/parts.h"
+#include "checkpoint/tags.h"
+#include "io/json.h"
+
+namespace h3s::checkpoint {
+namespace {
+
+using Tags = std::map<std::string, QuantTag>;
+
+std::string shape_text(const std::vector<std::int64_t>& shape) {
+  return fmt::format("[{}]", fmt::join(shape, ","));
+}
+
+void check_shape(const io::SafetensorsReader& file, const io::TensorInfo& info,
+                 const std::vector<std::int64_t>& expected) {
+  if (info.shape != expected)
+    fail(Status::kBadFile, "{}: {}: shape must be {}, got {}", file.path(), io::printable(info.name),
+         shape_text(expected), shape_text(info.shape));
+}
+
+void check_float(const io::SafetensorsReader& file, const io::TensorInfo& info) {
+  if (info.dtype != DType::kBF16 && info.dtype != DType::kF16 && info.dtype != DType::kF32)
+    fail(Status::kBadFile, "{}: {}: dtype must be BF16, F16 or F32, got {}", file.path(),
+         io::printable(info.name), dtype_name(info.dtype));
+}
+
+// The buffers stay fp32 in stock whatever the file's format, so nothing else is accepted; a frequency or a
+// curve point that is no number would spoil every token.
+void check_table(const io::SafetensorsReader& file, const io::TensorInfo& info) {
+  if (info.dtype != DType::kF32)
+    fail(Status::kBadFile, "{}: {}: dtype must be F32, got {}", file.path(), io::printable(info.name),
+         dtype_name(info.dtype));
+  for (std::int64_t i = 0; i < info.elements(); ++i) {
+    float value = 0;
+    std::memcpy(&value, file.data(info) + static_cast<std::size_t>(i) * sizeof value, sizeof value);
+    if (!std::isfinite(value))
+      fail(Status::kBadFile, "{}: {}: value {} is {}", file.path(), io::printable(info.name), i, value);
+  }
+}
+
+void check_plain_part(const io::SafetensorsReader& file, const std::string& prefix, const Part& part) {
+  const io::TensorInfo& info = file.at(prefix + part.key());
+  check_shape(file, info, part.shape);
+  if (part.kind == PartKind::kTable)
+    check_table(file, info);
+  else
+    check_float(file, info);
+}
+
+const io::TensorInfo* checked_bias(const LayerContext& context) {
+  if (!context.part->bias) return nullptr;
+  const io::TensorInfo& bias = context.companion("bias");
+  check_shape(*context.file, bias, {context.part->shape[0]});
+  check_float(*context.file, bias);
+  return &bias;
+}
+
+LinearSource bind_linear(const io::SafetensorsReader& file, const std::string& prefix, const Part& part,
+                         const Tags& tags) {
+  LayerContext context{.file = &file, .part = &part, .layer = prefix + part.name};
+  if (const auto tag = tags.find(context.layer); tag != tags.end()) context.tag = &tag->second;
+  const io::TensorInfo& weight = context.companion("weight");
+  const FormatRow& format = format_of(context, weight);
+  check_shape(file, weight, part.shape);
+  LinearSource source{.key = weight.name,
+                      .n = part.shape[0],
+                      .k = part.shape[1],
+                      .weight = &weight,
+                      .bias = checked_bias(context)};
+  format.bind(context, source);
+  return source;
+}
+
+// Before any geometry: packed formats have other shapes, and the format is what the user has to hear about.
+void refuse_unusable_tags(const io::SafetensorsReader& file, const Tags& tags) {
+  for (const auto& [layer, tag] : tags) {
+    const LayerContext context{.file = &file, .layer = layer, .tag = &tag};
+    format_of(context, context.companion("weight"));
+  }
+}
+
+void refuse_legacy_fp8(const io::SafetensorsReader& file, const std::string& prefix) {
+  const std::string key = prefix + kLegacyFp8Key;
+  if (file.find(key) != nullptr)
+    fail(Status::kUnsupported, "{}: {}: this build cannot run weight format \"float8\" (legacy scaled_fp8)",
+         file.path(), key);
+}
+
+// A scale beside a weight that is taken as it is means the tag was lost: the weight would be wrong by that
+// scale.
+void refuse_stray_scales(const io::SafetensorsReader& file,
+                         const std::map<std::string, LinearSource>& linears, const std::string& prefix) {
+  constexpr std::array<const char*, 4> kScales{"weight_scale", "weight_scale_2", "scale_weight",
+                                               "weight_s_channel"};
+  for (const auto& [layer, source] : linears) {
+    if (source.scale != nullptr) continue;
+    for (const char* suffix : kScales)
+      if (const io::TensorInfo* scale = file.find(fmt::format("{}{}.{}", prefix, layer, suffix)))
+        fail(Status::kBadFile, "{}: {}: a scale, but the layer has no {} tag", file.path(),
+             io::printable(scale->name), kTagSuffix);
+  }
+}
+
+void refuse_stray_tags(const io::SafetensorsReader& file, const std::map<std::string, LinearSource>& linears,
+                       const std::string& prefix, const Tags& tags) {
+  for (const auto& [layer, tag] : tags)
+    if (linears.count(layer.substr(std::min(prefix.size(), layer.size()))) == 0)
+      fail(Status::kBadFile, "{}: {}: tags a layer that the network does not have", file.path(),
+           io::printable(tag.key));
+}
+
+}  // namespace
+
+const char* weight_format_name(WeightFormat format) {
+  switch (format) {
+    case WeightFormat::kBF16:
+      return "bf16";
+    case WeightFormat::kF16:
+      return "fp16";
+    case WeightFormat::kF32:
+      return "fp32";
+    case WeightFormat::kInt8Tensorwise:
+      return "int8_tensorwise";
+  }
+  return "?";
+}
+
+Checkpoint Checkpoint::open(const std::string& path, const io::ReadOptions& options) {
+  Checkpoint checkpoint(io::SafetensorsReader::open(path, options));
+  const io::SafetensorsReader& file = checkpoint.file_;
+  const std::string& prefix = checkpoint.prefix_ = detect_prefix(file);
+  refuse_legacy_fp8(file, prefix);
+  const Tags tags = read_tags(file, prefix);
+  refuse_unusable_tags(file, tags);
+  checkpoint.quantised_ = !tags.empty();
+  checkpoint.spec_ = detect_spec(file, prefix);
+  for (const Part& part : model_parts(checkpoint.spec_)) {
+    if (is_linear(part.kind))
+      checkpoint.linears_.emplace(part.name, bind_linear(file, prefix, part, tags));
+    else
+      check_plain_part(file, prefix, part);
+  }
+  refuse_stray_scales(file, checkpoint.linears_, prefix);
+  refuse_stray_tags(file, checkpoint.linears_, prefix, tags);
+  return checkpoint;
+}
+
+LinearSource Checkpoint::linear(const std::string& layer) const {
+  const auto found = linears_.find(layer);
+  if (found == linears_.end()) fail(Status::kInvalidArgument, "{}: {}: no such layer", file_.path(), layer);
+  return found->second;
+}
+
+const io::TensorInfo& Checkpoint::tensor(const std::string& key) const {
+  return file_.at(prefix_ + key);
+}
+
+}  // namespace h3s::checkpoint

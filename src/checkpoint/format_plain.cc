@@ -1,0 +1,23 @@
+// bf16, fp16, fp32: the weight as it is.
+#include "base/error.h"
+#include "checkpoint/formats.h"
+
+namespace h3s::checkpoint {
+
+void bind_plain(const LayerContext& context, LinearSource& source) {
+  switch (source.weight->dtype) {
+    case DType::kBF16:
+      source.format = WeightFormat::kBF16;
+      return;
+    case DType::kF16:
+      source.format = WeightFormat::kF16;
+      return;
+    case DType::kF32:
+      source.format = WeightFormat::kF32;
+      return;
+    default:
+      refuse_layer(context, "weight", Status::kBadFile, "not a plain weight");
+  }
+}
+
+}  // namespace h3s::checkpoint

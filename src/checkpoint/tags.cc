@@ -1,0 +1,104 @@
+#include "checkpoint/tags.h"
+
+#include "base/error.h"
+#include "io/json.h"
+
+namespace h3s::checkpoint {
+namespace {
+
+using nlohmann::json;
+
+constexpr std::uint64_t kMaxTagBytes = 65536;  // real tags have 27 to 120
+
+bool ends_with(std::string_view text, std::string_view suffix) {
+  return text.size() >= suffix.size() && text.substr(text.size() - suffix.size()) == suffix;
+}
+
+// Null when the field is given neither in the tag nor in its `params`.
+const json* find_field(const json& tag, const char* name) {
+  if (const auto it = tag.find(name); it != tag.end()) return &*it;
+  const auto params = tag.find("params");
+  if (params == tag.end() || !params->is_object()) return nullptr;
+  const auto it = params->find(name);
+  return it == params->end() ? nullptr : &*it;
+}
+
+bool bool_field(const json& tag, const char* name, const std::string& where) {
+  const json* value = find_field(tag, name);
+  if (value != nullptr && !value->is_boolean())
+    fail(Status::kBadFile, "{}: {} must be true or false, got {}", where, name, value->type_name());
+  return value != nullptr && value->get<bool>();
+}
+
+std::int64_t positive_field(const json& tag, const char* name, std::int64_t absent,
+                            const std::string& where) {
+  const json* value = find_field(tag, name);
+  if (value == nullptr) return absent;
+  if (!value->is_number_unsigned() || value->get<std::uint64_t>() - 1 >= std::uint64_t{1} << 31)
+    fail(Status::kBadFile, "{}: {} must be a positive integer", where, name);
+  return value->get<std::int64_t>();
+}
+
+QuantTag parse_tag(const json& tag, const std::string& key, const std::string& where) {
+  const json* format = find_field(tag, "format");
+  if (format == nullptr) fail(Status::kBadFile, "{}: the tag has no `format`", where);
+  if (!format->is_string())
+    fail(Status::kBadFile, "{}: `format` must be a string, got {}", where, format->type_name());
+  return {.key = key,
+          .format = format->get<std::string>(),
+          .full_precision_matmul = bool_field(tag, "full_precision_matrix_mult", where),
+          .convrot = bool_field(tag, "convrot", where),
+          .convrot_group = positive_field(tag, "convrot_groupsize", QuantTag{}.convrot_group, where)};
+}
+
+QuantTag read_tag_tensor(const io::SafetensorsReader& file, const io::TensorInfo& info) {
+  const std::string where = fmt::format("{}: {}", file.path(), io::printable(info.name));
+  if (info.dtype != DType::kU8)
+    fail(Status::kBadFile, "{}: a tag must be U8, got {}", where, dtype_name(info.dtype));
+  if (info.bytes() > kMaxTagBytes)
+    fail(Status::kBadFile, "{}: a tag of {} bytes, expected at most {}", where, info.bytes(), kMaxTagBytes);
+  const std::string_view text(reinterpret_cast<const char*>(file.data(info)), info.bytes());
+  return parse_tag(io::parse_json_object(text, where), info.name, where);
+}
+
+// Metadata names layers with or without the prefix; the tensor decides which.
+std::string full_layer_name(const io::SafetensorsReader& file, const std::string& prefix,
+                            const std::string& layer) {
+  return file.find(layer + ".weight") == nullptr ? prefix + layer : layer;
+}
+
+void add_metadata_tags(const io::SafetensorsReader& file, const std::string& prefix,
+                       std::map<std::string, QuantTag>& tags) {
+  const auto entry = file.metadata().find(kQuantMetadataKey);
+  if (entry == file.metadata().end()) return;
+  const std::string where = fmt::format("{}: __metadata__.{}", file.path(), kQuantMetadataKey);
+  const json root = io::parse_json_object(entry->second, where);
+  const auto layers = root.find("layers");
+  if (layers == root.end() || !layers->is_object())
+    fail(Status::kBadFile, "{}: expected an object `layers`", where);
+  for (const auto& [layer, value] : layers->items()) {
+    const std::string layer_where = fmt::format("{}: {}", where, io::printable(layer));
+    if (!value.is_object())
+      fail(Status::kBadFile, "{}: expected an object, got {}", layer_where, value.type_name());
+    const std::string name = full_layer_name(file, prefix, layer);
+    const QuantTag tag =
+        parse_tag(value, fmt::format("__metadata__.{}.{}", kQuantMetadataKey, layer), layer_where);
+    if (const auto [it, added] = tags.emplace(name, tag); !added && !(it->second == tag))
+      fail(Status::kBadFile, "{}: contradicts the tag {}", layer_where, io::printable(it->second.key));
+  }
+}
+
+}  // namespace
+
+std::map<std::string, QuantTag> read_tags(const io::SafetensorsReader& file, const std::string& prefix) {
+  std::map<std::string, QuantTag> tags;
+  for (const io::TensorInfo& info : file.tensors()) {
+    if (info.name.compare(0, prefix.size(), prefix) != 0 || !ends_with(info.name, kTagSuffix)) continue;
+    const std::string layer = info.name.substr(0, info.name.size() - std::string_view(kTagSuffix).size());
+    tags.emplace(layer, read_tag_tensor(file, info));
+  }
+  add_metadata_tags(file, prefix, tags);
+  return tags;
+}
+
+}  // namespace h3s::checkpoint

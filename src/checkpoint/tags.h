@@ -1,0 +1,34 @@
+// Quantisation tags: what a file says about the format of each layer.
+#pragma once
+
+#include <cstdint>
+#include <map>
+#include <string>
+
+#include "io/safetensors.h"
+
+namespace h3s::checkpoint {
+
+inline constexpr const char* kTagSuffix = ".comfy_quant";
+inline constexpr const char* kQuantMetadataKey = "_quantization_metadata";
+inline constexpr const char* kLegacyFp8Key = "scaled_fp8";
+
+struct QuantTag {
+  std::string key;     // where the tag stands in the file, for messages
+  std::string format;  // as written; may be a name nobody knows
+  bool full_precision_matmul = false;
+  bool convrot = false;
+  std::int64_t convrot_group = 256;
+  bool operator==(const QuantTag& other) const {
+    return format == other.format && full_precision_matmul == other.full_precision_matmul &&
+           convrot == other.convrot && convrot_group == other.convrot_group;
+  }
+};
+
+// Layer (full name, prefix included) to its tag, from `LAYER.comfy_quant` tensors (U8, JSON text) under
+// `prefix` and from the metadata entry `_quantization_metadata`. Fields may lie in the tag or in its object
+// `params`. Throws Error(kBadFile) for a tag that is no JSON object, lacks `format`, has fields of the wrong
+// type, or contradicts the other source.
+std::map<std::string, QuantTag> read_tags(const io::SafetensorsReader& file, const std::string& prefix);
+
+}  // namespace h3s::checkpoint
