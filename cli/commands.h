@@ -1,7 +1,8 @@
-// The commands of the `h3stream` program. Each adds its options to `app` and sets `run` when it is the one called.
+// The commands of the `h3stream` program. Each adds its options to `app` and sets `run` when it is the one
+// called.
 //
-// Data goes to stdout, logs and progress to stderr. Exit codes: 0 success, 1 a check failed, 2 bad usage or input,
-// 3 over budget, 4 input/output error, 5 internal error.
+// Data goes to stdout, logs and progress to stderr. Exit codes: 0 success, 1 a check failed, 2 bad usage or
+// input, 3 over budget, 4 input/output error, 5 internal error.
 #pragma once
 
 #include <CLI/CLI.hpp>

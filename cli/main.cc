@@ -10,10 +10,14 @@ int exit_code(h3s::Status status) {
   switch (status) {
     case h3s::Status::kInvalidArgument:
     case h3s::Status::kBadFile:
-    case h3s::Status::kUnsupported: return 2;
-    case h3s::Status::kOverBudget: return 3;
-    case h3s::Status::kIo: return 4;
-    case h3s::Status::kInternal: return 5;
+    case h3s::Status::kUnsupported:
+      return 2;
+    case h3s::Status::kOverBudget:
+      return 3;
+    case h3s::Status::kIo:
+      return 4;
+    case h3s::Status::kInternal:
+      return 5;
   }
   return 5;
 }

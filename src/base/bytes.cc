@@ -16,17 +16,24 @@ struct Unit {
 };
 
 constexpr std::array<Unit, 13> kUnits{{
-    {"", 1}, {"b", 1},
-    {"k", 1024}, {"kb", 1e3}, {"kib", 1024.0},
-    {"mb", 1e6}, {"mib", 1048576.0},
-    {"gb", 1e9}, {"gib", 1073741824.0},
-    {"tb", 1e12}, {"tib", 1099511627776.0},
-    {"m", 1048576.0}, {"g", 1073741824.0},
+    {"", 1},
+    {"b", 1},
+    {"k", 1024},
+    {"kb", 1e3},
+    {"kib", 1024.0},
+    {"mb", 1e6},
+    {"mib", 1048576.0},
+    {"gb", 1e9},
+    {"gib", 1073741824.0},
+    {"tb", 1e12},
+    {"tib", 1099511627776.0},
+    {"m", 1048576.0},
+    {"g", 1073741824.0},
 }};
 
 [[noreturn]] void bad(std::string_view text) {
-  fail(Status::kInvalidArgument,
-       "[bytes] expected a positive size such as 512MiB, 8GiB or 1.5GB, got \"{}\"", text);
+  fail(Status::kInvalidArgument, "[bytes] expected a positive size such as 512MiB, 8GiB or 1.5GB, got \"{}\"",
+       text);
 }
 
 }  // namespace

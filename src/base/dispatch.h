@@ -21,7 +21,8 @@ inline constexpr DType kDTypeOf<F16> = DType::kF16;
 // dispatch_dtype<float, BF16>(dtype, "rms_norm", [&]<typename T>() { ... });
 template <typename... Ts, typename Fn>
 void dispatch_dtype(DType dtype, std::string_view op, Fn&& fn) {
-  const bool found = ((dtype == kDTypeOf<Ts> ? (std::forward<Fn>(fn).template operator()<Ts>(), true) : false) || ...);
+  const bool found =
+      ((dtype == kDTypeOf<Ts> ? (std::forward<Fn>(fn).template operator()<Ts>(), true) : false) || ...);
   if (found) return;
   std::string allowed;
   ((allowed += (allowed.empty() ? "" : ", ") + std::string(dtype_name(kDTypeOf<Ts>))), ...);

@@ -14,14 +14,22 @@ struct Row {
 };
 
 constexpr std::array<Row, 16> kRows{{
-    {DType::kF64, "F64", 8},         {DType::kF32, "F32", 4},
-    {DType::kF16, "F16", 2},         {DType::kBF16, "BF16", 2},
-    {DType::kF8E4M3, "F8_E4M3", 1},  {DType::kF8E5M2, "F8_E5M2", 1},
-    {DType::kF8E8M0, "F8_E8M0", 1},  {DType::kI64, "I64", 8},
-    {DType::kI32, "I32", 4},         {DType::kI16, "I16", 2},
-    {DType::kI8, "I8", 1},           {DType::kU64, "U64", 8},
-    {DType::kU32, "U32", 4},         {DType::kU16, "U16", 2},
-    {DType::kU8, "U8", 1},           {DType::kBool, "BOOL", 1},
+    {DType::kF64, "F64", 8},
+    {DType::kF32, "F32", 4},
+    {DType::kF16, "F16", 2},
+    {DType::kBF16, "BF16", 2},
+    {DType::kF8E4M3, "F8_E4M3", 1},
+    {DType::kF8E5M2, "F8_E5M2", 1},
+    {DType::kF8E8M0, "F8_E8M0", 1},
+    {DType::kI64, "I64", 8},
+    {DType::kI32, "I32", 4},
+    {DType::kI16, "I16", 2},
+    {DType::kI8, "I8", 1},
+    {DType::kU64, "U64", 8},
+    {DType::kU32, "U32", 4},
+    {DType::kU16, "U16", 2},
+    {DType::kU8, "U8", 1},
+    {DType::kBool, "BOOL", 1},
 }};
 
 const Row& row(DType dtype) {
@@ -32,9 +40,13 @@ const Row& row(DType dtype) {
 
 }  // namespace
 
-std::size_t dtype_size(DType dtype) { return row(dtype).size; }
+std::size_t dtype_size(DType dtype) {
+  return row(dtype).size;
+}
 
-std::string_view dtype_name(DType dtype) { return row(dtype).name; }
+std::string_view dtype_name(DType dtype) {
+  return row(dtype).name;
+}
 
 std::optional<DType> dtype_from_name(std::string_view name) {
   for (const Row& r : kRows)

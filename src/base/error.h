@@ -37,9 +37,8 @@ template <typename... Args>
 }  // namespace h3s
 
 // An invariant that no input can break. The message names the place.
-#define H3S_ASSERT(condition)                                                                    \
-  do {                                                                                           \
-    if (!(condition))                                                                            \
-      ::h3s::fail(::h3s::Status::kInternal, "{}:{}: broken invariant: {}", __FILE__, __LINE__,   \
-                  #condition);                                                                   \
+#define H3S_ASSERT(condition)                                                                               \
+  do {                                                                                                      \
+    if (!(condition))                                                                                       \
+      ::h3s::fail(::h3s::Status::kInternal, "{}:{}: broken invariant: {}", __FILE__, __LINE__, #condition); \
   } while (false)

@@ -15,8 +15,12 @@ struct F16 {
   std::uint16_t bits;
 };
 
-inline float to_float(float x) { return x; }
-inline float to_float(BF16 x) { return std::bit_cast<float>(std::uint32_t{x.bits} << 16); }
+inline float to_float(float x) {
+  return x;
+}
+inline float to_float(BF16 x) {
+  return std::bit_cast<float>(std::uint32_t{x.bits} << 16);
+}
 
 inline float to_float(F16 x) {
   const std::uint32_t sign = std::uint32_t{x.bits & 0x8000u} << 16;
@@ -51,13 +55,21 @@ inline F16 to_f16(float x) {
 template <typename T>
 T from_float(float x);
 template <>
-inline float from_float<float>(float x) { return x; }
+inline float from_float<float>(float x) {
+  return x;
+}
 template <>
-inline BF16 from_float<BF16>(float x) { return to_bf16(x); }
+inline BF16 from_float<BF16>(float x) {
+  return to_bf16(x);
+}
 template <>
-inline F16 from_float<F16>(float x) { return to_f16(x); }
+inline F16 from_float<F16>(float x) {
+  return to_f16(x);
+}
 
 template <typename T>
-float round_to(float x) { return to_float(from_float<T>(x)); }
+float round_to(float x) {
+  return to_float(from_float<T>(x));
+}
 
 }  // namespace h3s

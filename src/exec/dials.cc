@@ -16,7 +16,9 @@ constexpr std::array<std::pair<Schedule, const char*>, 3> kSchedules{{
 
 }  // namespace
 
-const char* schedule_name(Schedule schedule) { return kSchedules[static_cast<std::size_t>(schedule)].second; }
+const char* schedule_name(Schedule schedule) {
+  return kSchedules[static_cast<std::size_t>(schedule)].second;
+}
 
 Schedule schedule_from_name(const std::string& name) {
   for (const auto& [schedule, text] : kSchedules)

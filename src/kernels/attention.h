@@ -3,9 +3,9 @@
 // Per query, over tiles of keys in ascending order from key 0, state m = -inf, l = 0, o = 0:
 //   t_j = f(f(q . k_j) * f(scale * log2 e));  m' = max(m, max t_j);  a = exp2(m - m');  p_j = exp2(t_j - m')
 //   l = a l + sum p_j;   o = a o + sum round(p_j) v_j;   m = m'
-// and at the end O = round(o / l), LSE = (m + log2 l) * ln 2. Tile width and order are fixed by the kernel, nothing
-// looks at a neighbouring query, so a query's result depends on that query alone: any split of queries or heads over
-// calls gives the same bits.
+// and at the end O = round(o / l), LSE = (m + log2 l) * ln 2. Tile width and order are fixed by the kernel,
+// nothing looks at a neighbouring query, so a query's result depends on that query alone: any split of
+// queries or heads over calls gives the same bits.
 #pragma once
 
 #include <cstdint>

@@ -1,10 +1,10 @@
 // What a backend must offer: the ops, memory, and ordered queues.
 //
-// Orchestration knows this interface alone. Ops run on the compute queue in the order of the calls; copies run on the
-// queue they name. Queues run beside each other; only record/wait order one after another. A backend may finish an op
-// before its call returns (the CPU does): then events cost nothing. Buffers handed to an op must stay alive until an
-// event recorded after it has been waited for by the host (`sync`). Tables in host memory (mod segments) are read
-// during the call.
+// Orchestration knows this interface alone. Ops run on the compute queue in the order of the calls; copies
+// run on the queue they name. Queues run beside each other; only record/wait order one after another. A
+// backend may finish an op before its call returns (the CPU does): then events cost nothing. Buffers handed
+// to an op must stay alive until an event recorded after it has been waited for by the host (`sync`). Tables
+// in host memory (mod segments) are read during the call.
 //
 // Ops arrive here with checked arguments (see ops/); a backend only asserts. Errors are thrown as h3s::Error.
 #pragma once

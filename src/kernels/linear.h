@@ -1,7 +1,7 @@
 // Linear layers: y = x . W^T (+ bias).
 //
-// Row r of y depends on row r of x alone and column n on row n of W alone: any slice of rows or of output columns has
-// the bits of the whole.
+// Row r of y depends on row r of x alone and column n on row n of W alone: any slice of rows or of output
+// columns has the bits of the whole.
 #pragma once
 
 #include <cstdint>
@@ -10,16 +10,17 @@
 
 namespace h3s::kernels {
 
-// K is summed in blocks of this many: inside a block one fused multiply-add chain from zero, k ascending; block sums
-// are added to the total in order. 256 keeps a packed panel of W in a 1 MiB L2 and the error of long sums small.
+// K is summed in blocks of this many: inside a block one fused multiply-add chain from zero, k ascending;
+// block sums are added to the total in order. 256 keeps a packed panel of W in a 1 MiB L2 and the error of
+// long sums small.
 inline constexpr std::int64_t kLinearKBlock = 256;
 
 // y = round(total + bias), one rounding to y_dtype; the definition for every floating-point weight.
 struct LinearArgs {
-  const void* x = nullptr;      // [m, k], bf16 or f32, row stride x_stride elements
+  const void* x = nullptr;  // [m, k], bf16 or f32, row stride x_stride elements
   DType x_dtype = DType::kBF16;
   std::int64_t x_stride = 0;
-  const void* w = nullptr;      // [n, k], bf16, f16 or f32, dense rows
+  const void* w = nullptr;  // [n, k], bf16, f16 or f32, dense rows
   DType w_dtype = DType::kBF16;
   const float* bias = nullptr;  // [n], may be null; added in f32 before the rounding
   void* y = nullptr;            // [m, n], bf16 or f32, row stride y_stride elements
@@ -45,10 +46,10 @@ struct LinearInt8Args {
 //   v = x, rotated in f32 by the group Hadamard matrix (rotate_group = 0: not rotated); a = max |v|;
 //   s = max(min(a, 3.38953139e38) f(1/127), 1e-30); d = bf16(s), the smallest normal if that is 0;
 //   code = clamp(rne(bf16(bf16(v) / d)), -128, 127).
-// Rotation: stages of stride 1, 4, 16, ... up to rotate_group / 4; with s = x0 + x1, d = x0 - x1, e = x2 - x3,
-// f = x2 + x3 each stage gives (s + e, s - e, d + f, f - d), every value halved.
+// Rotation: stages of stride 1, 4, 16, ... up to rotate_group / 4; with s = x0 + x1, d = x0 - x1, e = x2 -
+// x3, f = x2 + x3 each stage gives (s + e, s - e, d + f, f - d), every value halved.
 struct QuantizeRowsArgs {
-  const void* x = nullptr;      // [m, k], bf16 or f32, row stride x_stride elements
+  const void* x = nullptr;  // [m, k], bf16 or f32, row stride x_stride elements
   DType x_dtype = DType::kBF16;
   std::int64_t x_stride = 0;
   std::int64_t rotate_group = 0;  // 0 or a power of 4 that divides k

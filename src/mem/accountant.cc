@@ -12,7 +12,9 @@
 namespace h3s::mem {
 namespace {
 
-std::int64_t round_up(std::int64_t bytes) { return (bytes + kAlignment - 1) / kAlignment * kAlignment; }
+std::int64_t round_up(std::int64_t bytes) {
+  return (bytes + kAlignment - 1) / kAlignment * kAlignment;
+}
 
 class HeapAllocator final : public RawAllocator {
  public:
@@ -21,7 +23,8 @@ class HeapAllocator final : public RawAllocator {
   void* allocate(Space space, std::int64_t bytes) override {
     void* data = std::aligned_alloc(kAlignment, static_cast<std::size_t>(bytes));
     if (data == nullptr)
-      fail(Status::kOverBudget, "[mem] the system refused {} of {} memory", format_bytes(bytes), space_name(space));
+      fail(Status::kOverBudget, "[mem] the system refused {} of {} memory", format_bytes(bytes),
+           space_name(space));
     if (poison_) std::memset(data, 0xFF, static_cast<std::size_t>(bytes));
     return data;
   }
@@ -44,8 +47,12 @@ const char* space_name(Space space) {
   return kNames[static_cast<std::size_t>(space)];
 }
 
-std::unique_ptr<RawAllocator> make_heap_allocator(bool poison) { return std::make_unique<HeapAllocator>(poison); }
-std::unique_ptr<RawAllocator> make_dry_allocator() { return std::make_unique<DryAllocator>(); }
+std::unique_ptr<RawAllocator> make_heap_allocator(bool poison) {
+  return std::make_unique<HeapAllocator>(poison);
+}
+std::unique_ptr<RawAllocator> make_dry_allocator() {
+  return std::make_unique<DryAllocator>();
+}
 
 struct Accountant::Books {
   std::int64_t budget = kUnlimited;
@@ -143,8 +150,12 @@ SpaceReport Accountant::report(Space space) const {
   return {books.budget, books.current, books.peak, books.by_size(&Holder::peak_bytes)};
 }
 
-std::int64_t Accountant::current_bytes(Space space) const { return report(space).current_bytes; }
-std::int64_t Accountant::peak_bytes(Space space) const { return report(space).peak_bytes; }
+std::int64_t Accountant::current_bytes(Space space) const {
+  return report(space).current_bytes;
+}
+std::int64_t Accountant::peak_bytes(Space space) const {
+  return report(space).peak_bytes;
+}
 
 void Accountant::reset_peaks() {
   const std::lock_guard lock(mutex_);

@@ -1,7 +1,8 @@
-// The accounting allocator: every buffer of the engine comes from here, so that peaks are known and budgets hold.
+// The accounting allocator: every buffer of the engine comes from here, so that peaks are known and budgets
+// hold.
 //
-// Bytes are counted as asked for, rounded up to kAlignment; a request that would pass the budget of its space throws
-// Error(kOverBudget) naming the need, the budget and the largest holders, and changes nothing.
+// Bytes are counted as asked for, rounded up to kAlignment; a request that would pass the budget of its space
+// throws Error(kOverBudget) naming the need, the budget and the largest holders, and changes nothing.
 // Thread-safe. A Buffer may outlive no Accountant.
 #pragma once
 
@@ -19,21 +20,24 @@ namespace h3s::mem {
 // Where bytes live. On the CPU backend all three are ordinary memory, kept apart in the books.
 enum class Space : int { kDevice = 0, kPinned = 1, kHost = 2 };
 inline constexpr int kNumSpaces = 3;
-inline constexpr std::int64_t kAlignment = 256;  // a GPU allocation granule; also a multiple of every SIMD width
+inline constexpr std::int64_t kAlignment =
+    256;  // a GPU allocation granule; also a multiple of every SIMD width
 inline constexpr std::int64_t kUnlimited = INT64_MAX;
 
 const char* space_name(Space space);
 
-// What really hands out the bytes of a space; the CPU's is aligned host memory, a dry run's hands out nothing.
+// What really hands out the bytes of a space; the CPU's is aligned host memory, a dry run's hands out
+// nothing.
 class RawAllocator {
  public:
   virtual ~RawAllocator() = default;
-  virtual void* allocate(Space space, std::int64_t bytes) = 0;  // never null but in a dry run; throws on failure
+  virtual void* allocate(Space space,
+                         std::int64_t bytes) = 0;  // never null but in a dry run; throws on failure
   virtual void release(Space space, void* data, std::int64_t bytes) noexcept = 0;
 };
 
-// Aligned heap memory. `poison`: fills every new buffer with 0xFF bytes (a NaN in each float type), so that a read
-// before a write shows.
+// Aligned heap memory. `poison`: fills every new buffer with 0xFF bytes (a NaN in each float type), so that a
+// read before a write shows.
 std::unique_ptr<RawAllocator> make_heap_allocator(bool poison = false);
 
 // Hands out null pointers: only the books are kept.
@@ -54,7 +58,9 @@ class Buffer {
 
   void* data() const { return data_; }
   template <typename T>
-  T* as() const { return static_cast<T*>(data_); }
+  T* as() const {
+    return static_cast<T*>(data_);
+  }
   std::int64_t bytes() const { return bytes_; }
   Space space() const { return space_; }
   void swap(Buffer& other) noexcept;
@@ -63,7 +69,7 @@ class Buffer {
   friend class Accountant;
   Accountant* owner_ = nullptr;
   void* data_ = nullptr;
-  std::int64_t bytes_ = 0;   // as asked for
+  std::int64_t bytes_ = 0;  // as asked for
   Space space_ = Space::kHost;
   int holder_idx_ = -1;
 };

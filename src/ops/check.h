@@ -29,8 +29,8 @@ inline void check_pointer(const char* op, const char* what, const void* pointer)
 
 inline void check_stride(const char* op, const char* what, std::int64_t stride, std::int64_t columns) {
   if (stride < columns)
-    fail(Status::kInvalidArgument, "[{}] {} must be at least the {} columns of a row, got {}", op, what, columns,
-         stride);
+    fail(Status::kInvalidArgument, "[{}] {} must be at least the {} columns of a row, got {}", op, what,
+         columns, stride);
 }
 
 }  // namespace h3s::ops

@@ -20,8 +20,8 @@ void check_rotation(const char* op, std::int64_t group, std::int64_t k) {
   const bool power_of_4 = group >= 4 && std::has_single_bit(static_cast<std::uint64_t>(group)) &&
                           std::countr_zero(static_cast<std::uint64_t>(group)) % 2 == 0;
   if (!power_of_4 || k % group != 0)
-    fail(Status::kInvalidArgument, "[{}] rotate_group must be 0 or a power of 4 that divides k={}, got {}", op, k,
-         group);
+    fail(Status::kInvalidArgument, "[{}] rotate_group must be 0 or a power of 4 that divides k={}, got {}",
+         op, k, group);
 }
 
 }  // namespace
@@ -45,7 +45,8 @@ void linear_int8(kernels::Backend& backend, const kernels::LinearInt8Args& args)
   check_dtype(kOp, "y dtype", args.y_dtype, {DType::kF32, DType::kBF16});
   check_sizes(kOp, args.m, args.n, args.k);
   if (args.k > kMaxInt8K)
-    fail(Status::kInvalidArgument, "[{}] k must be at most {} for an int32 sum, got {}", kOp, kMaxInt8K, args.k);
+    fail(Status::kInvalidArgument, "[{}] k must be at most {} for an int32 sum, got {}", kOp, kMaxInt8K,
+         args.k);
   check_stride(kOp, "y_stride", args.y_stride, args.n);
   check_pointer(kOp, "x", args.x);
   check_pointer(kOp, "x_scale", args.x_scale);

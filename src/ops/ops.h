@@ -1,7 +1,7 @@
 // The ops as the model calls them: arguments are checked once, here, then the backend runs them.
 //
-// Every function throws Error(kInvalidArgument or kUnsupported) with "[op] expected ..., got ..." and leaves outputs
-// untouched when an argument is wrong. Shapes and rounding: see the argument structs in kernels/.
+// Every function throws Error(kInvalidArgument or kUnsupported) with "[op] expected ..., got ..." and leaves
+// outputs untouched when an argument is wrong. Shapes and rounding: see the argument structs in kernels/.
 #pragma once
 
 #include "kernels/backend.h"

@@ -6,7 +6,9 @@
 namespace h3s::ops {
 namespace {
 
-void check_compute(const char* op, DType dtype) { check_dtype(op, "dtype", dtype, {DType::kF32, DType::kBF16}); }
+void check_compute(const char* op, DType dtype) {
+  check_dtype(op, "dtype", dtype, {DType::kF32, DType::kBF16});
+}
 
 void check_modulation(const char* op, const kernels::Modulation& modulation, std::int64_t rows) {
   check_pointer(op, "modulation.table", modulation.table);
@@ -15,8 +17,8 @@ void check_modulation(const char* op, const kernels::Modulation& modulation, std
   const std::int64_t first = modulation.segments[0].start;
   const std::int64_t last = modulation.segments[modulation.num_segments - 1].stop;
   if (modulation.token0 < first || modulation.token0 + rows > last)
-    fail(Status::kInvalidArgument, "[{}] segments must cover rows [{}, {}), got [{}, {})", op, modulation.token0,
-         modulation.token0 + rows, first, last);
+    fail(Status::kInvalidArgument, "[{}] segments must cover rows [{}, {}), got [{}, {})", op,
+         modulation.token0, modulation.token0 + rows, first, last);
 }
 
 void check_rows(const char* op, std::int64_t m, std::int64_t c) {
@@ -107,7 +109,8 @@ void qkv_norm_rope(kernels::Backend& backend, const kernels::QkvArgs& args) {
   for (const kernels::QkvArgs::Part* part : {&args.q, &args.k, &args.v}) {
     if (part->src == nullptr) continue;
     check_pointer(kOp, "dst", part->dst);
-    if (args.heads > 1) check_stride(kOp, "dst_head_stride", part->dst_head_stride, args.m * kernels::kHeadDim);
+    if (args.heads > 1)
+      check_stride(kOp, "dst_head_stride", part->dst_head_stride, args.m * kernels::kHeadDim);
   }
   if (args.q.src != nullptr) check_pointer(kOp, "q_weight", args.q_weight);
   if (args.k.src != nullptr) check_pointer(kOp, "k_weight", args.k_weight);

@@ -1,0 +1,104 @@
+#include "exec/conditioning_stage.h"
+
+#include <algorithm>
+
+#include "base/dispatch.h"
+#include "ops/ops.h"
+
+namespace h3s::exec {
+
+using kernels::Queue;
+
+namespace {
+
+// Codes and scales of quantised text rows.
+model::QuantScratch take_quant(model::Carver& carver, std::int64_t rows, std::int64_t width) {
+  return {carver.take<std::int8_t>(rows * width), carver.take<float>(rows)};
+}
+
+std::int64_t text_scratch_bytes(const spec::ModelSpec& spec, std::int64_t text_len, const Dials& dials) {
+  model::Carver carver;
+  take_quant(carver, effective_dials(dials, spec, text_len).kv_chunk, spec.text_dim);
+  return carver.used_bytes();
+}
+
+}  // namespace
+
+ConditioningStage::ConditioningStage(Context context, const spec::ModelSpec& spec, DType compute,
+                                     std::int64_t text_len, const Dials& dials, const WeightLoader& loader)
+    : context_(context),
+      spec_(spec),
+      compute_(compute),
+      sequence_(context, spec, compute, text_len, dials, /*rotates=*/false,
+                text_scratch_bytes(spec, text_len, dials)),
+      text_rows_(context, sequence_.dials().kv_chunk * spec.text_dim * element_bytes(compute), "text rows"),
+      device_(
+          context.accountant.allocate(mem::Space::kDevice, loader.conditioning_bytes(), "text projection")) {
+  if (!context.backend.device_is_host())
+    pinned_ =
+        context.accountant.allocate(mem::Space::kPinned, loader.conditioning_bytes(), "text projection");
+}
+
+void ConditioningStage::load(const WeightLoader& loader) {
+  std::int64_t used = 0;
+  if (context_.backend.device_is_host()) {
+    weights_ = loader.load_conditioning({device_.data(), device_.data()}, &used);
+    return;
+  }
+  weights_ = loader.load_conditioning({device_.data(), pinned_.data()}, &used);
+  context_.backend.copy({device_.data(), used, pinned_.data(), used, used, 1}, Queue::kUpload);
+  context_.backend.wait(Queue::kCompute, context_.backend.record(Queue::kUpload));
+}
+
+void ConditioningStage::project_text(const float* text) {
+  const std::int64_t width = spec_.text_dim;
+  const std::int64_t chunk = sequence_.dials().kv_chunk;
+  for (std::int64_t start = 0; start < sequence_.tokens(); start += chunk) {
+    const std::int64_t rows = std::min(chunk, sequence_.tokens() - start);
+    dispatch_dtype<float, BF16>(compute_, "text rows", [&]<typename T>() {
+      std::transform(text + start * width, text + (start + rows) * width, static_cast<T*>(text_rows_.begin()),
+                     [](float v) { return from_float<T>(v); });
+    });
+    const void* uploaded = text_rows_.commit(rows * width * element_bytes(compute_));
+    model::Carver carver(sequence_.scratch());
+    const model::QuantScratch quant = take_quant(carver, rows, width);
+    const auto input = model::prepare_input(context_.backend, weights_.condition_proj, uploaded, compute_,
+                                            width, rows, quant);
+    model::linear(context_.backend, weights_.condition_proj, input, sequence_.x().write(start, rows),
+                  compute_, spec_.hidden);
+    sequence_.x().done_dirty();
+    text_rows_.release();
+  }
+}
+
+void ConditioningStage::normalise(RowStore& refined) {
+  sequence_.x().begin_phase();
+  const std::int64_t chunk = sequence_.dials().kv_chunk;
+  for (std::int64_t start = 0; start < sequence_.tokens(); start += chunk) {
+    const std::int64_t rows = std::min(chunk, sequence_.tokens() - start);
+    ops::rms_norm(context_.backend, {.x = sequence_.x().read(start, rows),
+                                     .x_stride = spec_.hidden,
+                                     .weight = weights_.final_norm,
+                                     .y = refined.write(start, rows),
+                                     .dtype = compute_,
+                                     .m = rows,
+                                     .c = spec_.hidden});
+    sequence_.x().done();
+    refined.done_dirty();
+  }
+  refined.settle();
+}
+
+void ConditioningStage::run(const WeightLoader& loader, WeightRing& ring, const float* text,
+                            RowStore& refined) {
+  load(loader);
+  project_text(text);
+  for (std::int64_t i = 0; i < spec_.refiner_layers; ++i) {
+    sequence_.run_block(
+        {.weights = ring.acquire(fmt::format("token_refiner.blocks.{}", i), /*adaln=*/false)});
+    ring.release();
+  }
+  normalise(refined);
+}
+
+}  // namespace h3s::exec

@@ -1,0 +1,157 @@
+#include "exec/footprint.h"
+
+#include <algorithm>
+
+#include "base/bytes.h"
+#include "exec/dry_backend.h"
+#include "exec/session_state.h"
+
+namespace h3s::exec {
+namespace {
+
+// Rows of a chunk from which matrix products run at full rate, and the fewest that still amortise a weight's
+// read.
+constexpr std::int64_t kRoomyChunk = 2048;
+constexpr std::int64_t kTightestChunk = 64;
+
+Dials with_chunks(Schedule schedule, std::int64_t head_group, std::int64_t chunk) {
+  return {.schedule = schedule,
+          .head_group = head_group,
+          .q_chunk = chunk,
+          .kv_chunk = chunk,
+          .mlp_chunk = chunk,
+          .head_chunk = chunk};
+}
+
+std::string largest_holders(const Footprint& footprint) {
+  std::vector<mem::Holder> holders;
+  for (const mem::SpaceReport& space : footprint.spaces)
+    holders.insert(holders.end(), space.holders.begin(), space.holders.end());
+  std::stable_sort(holders.begin(), holders.end(),
+                   [](const mem::Holder& a, const mem::Holder& b) { return a.peak_bytes > b.peak_bytes; });
+  std::string text;
+  for (std::size_t i = 0; i < std::min<std::size_t>(3, holders.size()); ++i)
+    text += fmt::format("{}{} {}", i == 0 ? "" : ", ", holders[i].tag, format_bytes(holders[i].peak_bytes));
+  return text;
+}
+
+std::int64_t ram_bytes(const Footprint& footprint) {
+  return footprint.peak_bytes(mem::Space::kPinned) + footprint.peak_bytes(mem::Space::kHost);
+}
+
+std::string budget_text(std::int64_t bytes) {
+  return bytes == mem::kUnlimited ? "unlimited" : format_bytes(bytes);
+}
+
+}  // namespace
+
+Footprint measure_footprint(const checkpoint::Checkpoint& checkpoint, const spec::Layout& layout,
+                            const SessionOptions& options, bool device_is_host, const FixedBytes& fixed) {
+  mem::Accountant books(mem::make_dry_allocator());
+  DryBackend backend(device_is_host);
+  std::vector<mem::Buffer> held;
+  for (const mem::Space space : {mem::Space::kDevice, mem::Space::kPinned, mem::Space::kHost})
+    if (fixed[space] > 0)
+      held.push_back(books.allocate(space, fixed[space], "backend workspace and sampler state"));
+  const SessionState state(Context{backend, books}, checkpoint, layout, options);
+  state.make_conditioning_stage();
+  Footprint footprint;
+  for (int i = 0; i < mem::kNumSpaces; ++i)
+    footprint.spaces[static_cast<std::size_t>(i)] = books.report(static_cast<mem::Space>(i));
+  return footprint;
+}
+
+bool fits(const Footprint& footprint, const Budgets& budgets) {
+  for (int i = 0; i < mem::kNumSpaces; ++i)
+    if (footprint.peak_bytes(static_cast<mem::Space>(i)) > budgets.bytes[static_cast<std::size_t>(i)])
+      return false;
+  return ram_bytes(footprint) <= budgets.ram_bytes;
+}
+
+std::vector<Dials> dial_ladder(const spec::ModelSpec& spec, std::int64_t tokens) {
+  std::vector<Dials> ladder;
+  const std::int64_t top = std::min(kRoomyChunk, tokens);
+  const auto add_chunks = [&](Schedule schedule, std::int64_t group) {
+    for (std::int64_t chunk = top;; chunk = std::max(chunk / 2, kTightestChunk)) {
+      ladder.push_back(with_chunks(schedule, group, chunk));
+      if (chunk <= kTightestChunk) break;
+    }
+  };
+  add_chunks(Schedule::kResident, spec.heads);
+  for (const Schedule schedule : {Schedule::kHeadGroups, Schedule::kFlat})
+    for (std::int64_t group = std::min<std::int64_t>(8, spec.heads);; group /= 2) {
+      add_chunks(schedule, group);
+      if (group == 1) break;
+    }
+  return ladder;
+}
+
+namespace {
+
+struct Candidate {
+  Dials dials;
+  Footprint footprint;
+};
+
+std::vector<Candidate> candidates(const checkpoint::Checkpoint& checkpoint, const spec::Layout& layout,
+                                  SessionOptions options, bool device_is_host, const FixedBytes& fixed) {
+  std::vector<Candidate> all;
+  for (const Dials& dials : dial_ladder(checkpoint.spec(), layout.tokens())) {
+    options.dials = dials;  // min_tokens stays 0: chunking is what makes it fit
+    all.push_back({dials, measure_footprint(checkpoint, layout, options, device_is_host, fixed)});
+  }
+  return all;
+}
+
+// The budgets nearest to the given ones that some plan works in: the smallest device budget the RAM budget
+// allows, else the smallest RAM budget the device budget allows, else the plan smallest on the device.
+const Candidate& nearest_working(const std::vector<Candidate>& all, const Budgets& budgets) {
+  const std::int64_t device_budget = budgets.bytes[static_cast<std::size_t>(mem::Space::kDevice)];
+  const auto smallest = [&](auto allowed, auto bytes) {
+    const Candidate* best = nullptr;
+    for (const Candidate& c : all)
+      if (allowed(c.footprint) && (best == nullptr || bytes(c.footprint) < bytes(best->footprint))) best = &c;
+    return best;
+  };
+  const auto device = [](const Footprint& f) { return f.peak_bytes(mem::Space::kDevice); };
+  if (const auto* c = smallest([&](const Footprint& f) { return ram_bytes(f) <= budgets.ram_bytes; }, device))
+    return *c;
+  if (const auto* c = smallest([&](const Footprint& f) { return device(f) <= device_budget; }, ram_bytes))
+    return *c;
+  return *smallest([](const Footprint&) { return true; }, device);
+}
+
+[[noreturn]] void refuse(const std::string& what, const Footprint& needed, const std::vector<Candidate>& all,
+                         const Budgets& budgets) {
+  const std::int64_t device_budget = budgets.bytes[static_cast<std::size_t>(mem::Space::kDevice)];
+  const Candidate& works = nearest_working(all, budgets);
+  fail(Status::kOverBudget,
+       "[plan] {} needs --vram {} and --ram {}, the budgets are {} and {}; largest: {}; the smallest that "
+       "work: --vram "
+       "{} --ram {} ({})",
+       what, format_bytes(needed.peak_bytes(mem::Space::kDevice)), format_bytes(ram_bytes(needed)),
+       budget_text(device_budget), budget_text(budgets.ram_bytes), largest_holders(needed),
+       works.footprint.peak_bytes(mem::Space::kDevice), ram_bytes(works.footprint), works.dials.describe());
+}
+
+}  // namespace
+
+Dials choose_dials(const checkpoint::Checkpoint& checkpoint, const spec::Layout& layout,
+                   SessionOptions options, bool device_is_host, const FixedBytes& fixed,
+                   const Budgets& budgets) {
+  const std::vector<Candidate> all = candidates(checkpoint, layout, options, device_is_host, fixed);
+  for (const Candidate& candidate : all)
+    if (fits(candidate.footprint, budgets)) return candidate.dials;
+  refuse("the tightest plan", nearest_working(all, budgets).footprint, all, budgets);
+}
+
+void require_fit(const checkpoint::Checkpoint& checkpoint, const spec::Layout& layout,
+                 const SessionOptions& options, bool device_is_host, const FixedBytes& fixed,
+                 const Budgets& budgets) {
+  const Footprint needed = measure_footprint(checkpoint, layout, options, device_is_host, fixed);
+  if (fits(needed, budgets)) return;
+  refuse(fmt::format("the plan \"{}\"", options.dials.describe()), needed,
+         candidates(checkpoint, layout, options, device_is_host, fixed), budgets);
+}
+
+}  // namespace h3s::exec

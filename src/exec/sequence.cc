@@ -1,0 +1,267 @@
+#include "exec/sequence.h"
+
+#include <algorithm>
+#include <cmath>
+#include <utility>
+
+#include "ops/ops.h"
+
+namespace h3s::exec {
+
+using model::Carver;
+
+namespace {
+
+constexpr std::int64_t kRopeColumns = 2 * kernels::kRopePairs;
+
+std::int64_t clip(const char* dial, std::int64_t value, std::int64_t most) {
+  if (value < 0) fail(Status::kInvalidArgument, "[dials] {} must be 0 (all) or more, got {}", dial, value);
+  return value == 0 ? most : std::min(value, most);
+}
+
+// fn(start, rows) for consecutive chunks of [0, total).
+template <typename Fn>
+void for_chunks(std::int64_t total, std::int64_t chunk, Fn fn) {
+  for (std::int64_t start = 0; start < total; start += chunk) fn(start, std::min(chunk, total - start));
+}
+
+mem::Space home_of_x(Schedule schedule) {
+  return schedule == Schedule::kFlat ? mem::Space::kPinned : mem::Space::kDevice;
+}
+
+struct QueryScratch {
+  void* q;  // [heads][rows][128]
+  void* o;  // [rows, I]
+  QueryScratch(Carver& carver, const spec::ModelSpec& spec, DType compute, std::int64_t rows)
+      : q(carver.take_bytes(rows * spec.inner() * element_bytes(compute))),
+        o(carver.take_bytes(rows * spec.inner() * element_bytes(compute))) {}
+};
+
+struct ProjectionScratch {
+  void* rope;  // [rows, 96]
+  model::ProjectScratch project;
+  ProjectionScratch(Carver& carver, const spec::ModelSpec& spec, DType compute, std::int64_t rows,
+                    std::int64_t heads, std::int64_t parts)
+      : rope(carver.take_bytes(rows * kRopeColumns * element_bytes(compute))) {
+    project.take(carver, spec, compute, rows, heads, parts);
+  }
+};
+
+}  // namespace
+
+Dials effective_dials(Dials dials, const spec::ModelSpec& spec, std::int64_t tokens) {
+  if (dials.min_tokens < 0)
+    fail(Status::kInvalidArgument, "[dials] min_tokens must be 0 or more, got {}", dials.min_tokens);
+  dials.head_group = clip("head_group", dials.head_group, spec.heads);
+  for (auto [name, chunk] :
+       {std::pair{"q_chunk", &dials.q_chunk}, std::pair{"kv_chunk", &dials.kv_chunk},
+        std::pair{"mlp_chunk", &dials.mlp_chunk}, std::pair{"head_chunk", &dials.head_chunk}})
+    *chunk = clip(name, *chunk, tokens);
+  if (tokens < dials.min_tokens)
+    dials = {.schedule = Schedule::kResident,
+             .head_group = spec.heads,
+             .q_chunk = tokens,
+             .kv_chunk = tokens,
+             .mlp_chunk = tokens,
+             .head_chunk = tokens,
+             .min_tokens = dials.min_tokens};
+  return dials;
+}
+
+Sequence::Sequence(Context context, const spec::ModelSpec& spec, DType compute, std::int64_t tokens,
+                   const Dials& dials, bool rotates, std::int64_t extra_scratch_bytes)
+    : context_(context),
+      spec_(spec),
+      compute_(compute),
+      tokens_(tokens),
+      dials_(effective_dials(dials, spec, tokens)),
+      x_(context, home_of_x(dials_.schedule), tokens, spec.hidden * element_bytes(compute),
+         std::max({dials_.kv_chunk, dials_.mlp_chunk, dials_.head_chunk}), "x (residual stream)") {
+  const bool grouped = dials_.schedule != Schedule::kResident;
+  const std::int64_t heads = grouped ? dials_.head_group : spec.heads;
+  const std::int64_t head_bytes = heads * tokens * spec.head_dim * element_bytes(compute);
+  auto allocate = [&](const char* tag, std::int64_t bytes) {
+    return context_.accountant.allocate(mem::Space::kDevice, bytes, tag);
+  };
+  if (grouped) {
+    q_ = allocate("q of the heads attended", head_bytes);
+    const bool on_device = dials_.schedule == Schedule::kHeadGroups && dials_.attention_out_on_device;
+    // A staging slot holds a query chunk of one group or an MLP chunk of all heads, whichever is larger.
+    const std::int64_t query_rows = (dials_.q_chunk * heads + spec.heads - 1) / spec.heads;
+    o_.emplace(context, on_device ? mem::Space::kDevice : mem::Space::kPinned, tokens,
+               spec.inner() * element_bytes(compute), std::max(query_rows, dials_.mlp_chunk),
+               "O (attention output)");
+  }
+  k_ = allocate("k of the heads attended", head_bytes);
+  v_ = allocate("v of the heads attended", head_bytes);
+  scratch_ = allocate("scratch of a chunk", std::max(scratch_bytes(), extra_scratch_bytes));
+  if (rotates)
+    positions_.emplace(context,
+                       dials_.kv_chunk * kernels::kRopeAxes * static_cast<std::int64_t>(sizeof(double)),
+                       "position ids of a chunk");
+}
+
+std::int64_t Sequence::scratch_bytes() const {
+  Carver mlp, project, query;
+  model::MlpScratch{}.take(mlp, spec_, compute_, dials_.mlp_chunk);
+  if (dials_.schedule != Schedule::kResident) {
+    ProjectionScratch(project, spec_, compute_, dials_.kv_chunk, dials_.head_group, 3);
+    return std::max(mlp.used_bytes(), project.used_bytes());
+  }
+  ProjectionScratch(project, spec_, compute_, dials_.kv_chunk, spec_.heads, 2);
+  QueryScratch(query, spec_, compute_, dials_.q_chunk);
+  Carver query_project = query, query_mlp = query;
+  ProjectionScratch(query_project, spec_, compute_, std::min(dials_.kv_chunk, dials_.q_chunk), spec_.heads,
+                    1);
+  model::MlpScratch{}.take(query_mlp, spec_, compute_, std::min(dials_.mlp_chunk, dials_.q_chunk));
+  return std::max({project.used_bytes(), query_project.used_bytes(), query_mlp.used_bytes()});
+}
+
+void Sequence::run_block(const BlockContext& block) {
+  if (dials_.schedule == Schedule::kResident)
+    run_resident(block);
+  else
+    run_grouped(block);
+}
+
+// Row `row` of head 0.
+void* Sequence::head_row(const mem::Buffer& buffer, std::int64_t row) const {
+  return buffer.as<std::byte>() + row * spec_.head_dim * element_bytes(compute_);
+}
+
+const void* Sequence::rope_rows(const BlockContext& block, std::int64_t start, std::int64_t rows,
+                                void* table) {
+  if (block.layout == nullptr) return nullptr;
+  block.layout->positions(start, start + rows, static_cast<double*>(positions_->begin()));
+  const void* positions =
+      positions_->commit(rows * kernels::kRopeAxes * static_cast<std::int64_t>(sizeof(double)));
+  ops::rope_table(context_.backend, {.positions = static_cast<const double*>(positions),
+                                     .inv_freq = block.inv_freq,
+                                     .table = table,
+                                     .dtype = compute_,
+                                     .m = rows});
+  positions_->release();
+  return table;
+}
+
+void Sequence::project(const BlockContext& block, std::int64_t start, std::int64_t rows, const void* x,
+                       const model::HeadTargets& targets, Carver carver) {
+  const std::int64_t parts = (targets.q != nullptr) + (targets.k != nullptr) + (targets.v != nullptr);
+  const ProjectionScratch scratch(carver, spec_, compute_, rows, targets.count, parts);
+  model::Chunk chunk{.token0 = start,
+                     .rows = rows,
+                     .modulate = block.modulation.table != nullptr,
+                     .modulation = block.modulation,
+                     .rope = rope_rows(block, start, rows, scratch.rope)};
+  model::project_heads(context_.backend, spec_, compute_, block.weights, chunk, x, targets, scratch.project);
+}
+
+void Sequence::attend(std::int64_t heads, const void* q, std::int64_t q_head_stride, std::int64_t rows,
+                      void* o, std::int64_t o_token_stride) {
+  const std::int64_t d = spec_.head_dim;
+  ops::attention(context_.backend, {.q = q,
+                                    .k = k_.data(),
+                                    .v = v_.data(),
+                                    .o = o,
+                                    .dtype = compute_,
+                                    .heads = heads,
+                                    .q_tokens = rows,
+                                    .kv_tokens = tokens_,
+                                    .q_head_stride = q_head_stride,
+                                    .q_token_stride = d,
+                                    .k_head_stride = tokens_ * d,
+                                    .k_token_stride = d,
+                                    .v_head_stride = tokens_ * d,
+                                    .v_token_stride = d,
+                                    .o_head_stride = d,
+                                    .o_token_stride = o_token_stride,
+                                    .scale = static_cast<float>(1.0 / std::sqrt(static_cast<double>(d)))});
+}
+
+void Sequence::run_resident(const BlockContext& block) {
+  for_chunks(tokens_, dials_.kv_chunk, [&](std::int64_t start, std::int64_t rows) {
+    const model::HeadTargets targets{.first = 0,
+                                     .count = spec_.heads,
+                                     .k = head_row(k_, start),
+                                     .v = head_row(v_, start),
+                                     .kv_head_stride = tokens_ * spec_.head_dim};
+    project(block, start, rows, x_.read(start, rows), targets, Carver(scratch_.data()));
+    x_.done();
+  });
+  for_chunks(tokens_, dials_.q_chunk,
+             [&](std::int64_t start, std::int64_t rows) { resident_queries(block, start, rows); });
+}
+
+// Queries [start, start + rows): only their own rows of x are read and written, so x may change in place
+// while the chunks after them still wait.
+void Sequence::resident_queries(const BlockContext& block, std::int64_t start, std::int64_t rows) {
+  Carver carver(scratch_.data());
+  const QueryScratch query(carver, spec_, compute_, rows);
+  const std::int64_t q_row_bytes = spec_.head_dim * element_bytes(compute_);
+  const std::int64_t o_row_bytes = spec_.inner() * element_bytes(compute_);
+  for_chunks(rows, dials_.kv_chunk, [&](std::int64_t first, std::int64_t count) {
+    const model::HeadTargets targets{.first = 0,
+                                     .count = spec_.heads,
+                                     .q = static_cast<std::byte*>(query.q) + first * q_row_bytes,
+                                     .q_head_stride = rows * spec_.head_dim};
+    project(block, start + first, count, x_.read(start + first, count), targets, carver);
+    x_.done();
+  });
+  attend(spec_.heads, query.q, rows * spec_.head_dim, rows, query.o, spec_.inner());
+  for_chunks(rows, dials_.mlp_chunk, [&](std::int64_t first, std::int64_t count) {
+    finish_rows(block, start + first, count, static_cast<std::byte*>(query.o) + first * o_row_bytes, carver);
+  });
+}
+
+void Sequence::run_grouped(const BlockContext& block) {
+  x_.begin_phase();
+  for_chunks(spec_.heads, dials_.head_group, [&](std::int64_t first_head, std::int64_t heads) {
+    project_group(block, first_head, heads);
+    attend_group(first_head, heads);
+  });
+  o_->begin_phase();
+  for_chunks(tokens_, dials_.mlp_chunk, [&](std::int64_t start, std::int64_t rows) {
+    finish_rows(block, start, rows, o_->read(start, rows), Carver(scratch_.data()));
+    o_->done();
+  });
+}
+
+void Sequence::project_group(const BlockContext& block, std::int64_t first_head, std::int64_t heads) {
+  for_chunks(tokens_, dials_.kv_chunk, [&](std::int64_t start, std::int64_t rows) {
+    const std::int64_t head_stride = tokens_ * spec_.head_dim;
+    const model::HeadTargets targets{.first = first_head,
+                                     .count = heads,
+                                     .q = head_row(q_, start),
+                                     .k = head_row(k_, start),
+                                     .v = head_row(v_, start),
+                                     .q_head_stride = head_stride,
+                                     .kv_head_stride = head_stride};
+    project(block, start, rows, x_.read(start, rows), targets, Carver(scratch_.data()));
+    x_.done();
+  });
+}
+
+void Sequence::attend_group(std::int64_t first_head, std::int64_t heads) {
+  const std::int64_t head_bytes = spec_.head_dim * element_bytes(compute_);
+  for_chunks(tokens_, dials_.q_chunk, [&](std::int64_t start, std::int64_t rows) {
+    const RowStore::Window o = o_->write_columns(start, rows, first_head * head_bytes, heads * head_bytes);
+    attend(heads, head_row(q_, start), tokens_ * spec_.head_dim, rows, o.data,
+           o.pitch_bytes / element_bytes(compute_));
+    o_->done_dirty();
+  });
+}
+
+void Sequence::finish_rows(const BlockContext& block, std::int64_t start, std::int64_t rows, const void* o,
+                           Carver carver) {
+  model::MlpScratch scratch;
+  scratch.take(carver, spec_, compute_, rows);
+  const model::Chunk chunk{.token0 = start,
+                           .rows = rows,
+                           .modulate = block.modulation.table != nullptr,
+                           .modulation = block.modulation};
+  model::attention_out_and_mlp(context_.backend, spec_, compute_, block.weights, chunk, o,
+                               x_.read(start, rows), scratch);
+  x_.done_dirty();
+}
+
+}  // namespace h3s::exec

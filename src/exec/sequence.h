@@ -1,0 +1,79 @@
+// A sequence of tokens passing through blocks by one of the schedules.
+//
+//   resident     x, K and V of all heads on the device; per query chunk: q, attention, out_proj, MLP
+//   head-groups  x and q, K, V of g heads on the device; O of each group goes to its home; then out_proj and
+//   MLP by rows flat         as head-groups, with x at home in pinned memory: device bytes grow by g x 3 x
+//   128 elements a token only
+//
+// The schedule decides where bytes are and when; every op sees the same rows and computes the same values.
+#pragma once
+
+#include <cstdint>
+#include <optional>
+
+#include "exec/dials.h"
+#include "exec/memory.h"
+#include "exec/row_store.h"
+#include "exec/staging.h"
+#include "model/block.h"
+#include "spec/layout.h"
+
+namespace h3s::exec {
+
+// What a block needs beside its weights. Null layout: no rotation; null table: no modulation.
+struct BlockContext {
+  const model::BlockWeights& weights;
+  const spec::Layout* layout = nullptr;
+  const float* inv_freq = nullptr;
+  kernels::Modulation modulation = {};
+};
+
+// The dials as they apply to a sequence: chunks clipped to it, no more heads than there are, below min_tokens
+// resident and unchunked. Throws Error(kInvalidArgument) for a negative dial.
+Dials effective_dials(Dials dials, const spec::ModelSpec& spec, std::int64_t tokens);
+
+class Sequence {
+ public:
+  // `extra_scratch_bytes`: what stages outside the blocks need at least; see scratch().
+  Sequence(Context context, const spec::ModelSpec& spec, DType compute, std::int64_t tokens,
+           const Dials& dials, bool rotates, std::int64_t extra_scratch_bytes = 0);
+
+  std::int64_t tokens() const { return tokens_; }
+  const Dials& dials() const { return dials_; }  // as they apply: chunks clipped to the sequence
+  RowStore& x() { return x_; }                   // [tokens, D] C
+
+  // One block over all rows: x in place.
+  void run_block(const BlockContext& block);
+
+  // Device scratch, free for others outside run_block().
+  void* scratch() const { return scratch_.data(); }
+
+ private:
+  void run_resident(const BlockContext& block);
+  void run_grouped(const BlockContext& block);
+  void project(const BlockContext& block, std::int64_t start, std::int64_t rows, const void* x,
+               const model::HeadTargets& targets, model::Carver carver);
+  void project_group(const BlockContext& block, std::int64_t first_head, std::int64_t heads);
+  void attend_group(std::int64_t first_head, std::int64_t heads);
+  void attend(std::int64_t heads, const void* q, std::int64_t q_head_stride, std::int64_t rows, void* o,
+              std::int64_t o_token_stride);
+  void resident_queries(const BlockContext& block, std::int64_t start, std::int64_t rows);
+  const void* rope_rows(const BlockContext& block, std::int64_t start, std::int64_t rows, void* table);
+  void finish_rows(const BlockContext& block, std::int64_t start, std::int64_t rows, const void* o,
+                   model::Carver carver);
+  void* head_row(const mem::Buffer& buffer, std::int64_t row) const;
+  std::int64_t scratch_bytes() const;
+
+  Context context_;
+  const spec::ModelSpec& spec_;
+  DType compute_;
+  std::int64_t tokens_;
+  Dials dials_;
+  RowStore x_;
+  std::optional<RowStore> o_;  // grouped schedules: [tokens, I] C
+  mem::Buffer q_, k_, v_;      // [heads of a group][tokens][128] C; resident has no q_
+  mem::Buffer scratch_;
+  std::optional<UploadRing> positions_;
+};
+
+}  // namespace h3s::exec

@@ -1,0 +1,49 @@
+#include "exec/session_state.h"
+
+#include <algorithm>
+
+namespace h3s::exec {
+namespace {
+
+std::int64_t stage_scratch_bytes(const spec::ModelSpec& spec, std::int64_t tokens, const Dials& dials) {
+  const Dials effective = effective_dials(dials, spec, tokens);
+  return std::max(EmbedStage::scratch_bytes(spec, effective.kv_chunk),
+                  OutputStage::scratch_bytes(spec, effective.head_chunk));
+}
+
+mem::Buffer allocate_unless(bool skip, Context context, mem::Space space, std::int64_t bytes,
+                            const char* tag) {
+  return skip ? mem::Buffer() : context.accountant.allocate(space, bytes, tag);
+}
+
+}  // namespace
+
+SessionState::SessionState(Context ctx, const checkpoint::Checkpoint& model, const spec::Layout& job,
+                           const SessionOptions& opts)
+    : context(ctx),
+      checkpoint(model),
+      spec(model.spec()),
+      layout(job),
+      options(opts),
+      loader(model, opts.compute, ctx.backend.device_is_host()),
+      globals_device(
+          ctx.accountant.allocate(mem::Space::kDevice, loader.global_bytes(), "weights outside blocks")),
+      globals_pinned(allocate_unless(ctx.backend.device_is_host(), ctx, mem::Space::kPinned,
+                                     loader.global_bytes(), "weights outside blocks")),
+      curve_table(allocate_unless(!spec.curve(), ctx, mem::Space::kHost,
+                                  spec.curve_grid * spec.time_dim * static_cast<std::int64_t>(sizeof(float)),
+                                  "time curve")),
+      ring(ctx, loader, loader.block_slot_bytes(), ctx.backend.device_is_host() ? 1 : 2),
+      sequence(ctx, spec, opts.compute, job.tokens(), opts.dials, /*rotates=*/true,
+               stage_scratch_bytes(spec, job.tokens(), opts.dials)),
+      refined(ctx, sequence.x().on_device() ? mem::Space::kDevice : mem::Space::kPinned, job.job().text_len,
+              spec.hidden * element_bytes(opts.compute), sequence.dials().kv_chunk, "refined text"),
+      time(ctx, spec, opts.compute),
+      embed(ctx, spec, opts.compute, sequence.dials().kv_chunk),
+      output(ctx, spec, opts.compute, sequence.dials().head_chunk) {}
+
+ConditioningStage SessionState::make_conditioning_stage() const {
+  return {context, spec, options.compute, layout.job().text_len, options.dials, loader};
+}
+
+}  // namespace h3s::exec

@@ -1,0 +1,55 @@
+// From the checkpoint's bytes to weights in arithmetic form.
+//
+// Per tensor, the stock rules: matrices of blocks are stored in the compute type (bf16 when computing in
+// bf16; as in the file when computing in f32) or stay int8 codes; norms and biases are rounded to the compute
+// type and held as f32; the f32 islands (patch projections, heads, time embedder, AdaLN of the curve form)
+// keep their stored values, rounded to bf16 when the file carries quantisation tags. Computing in f32, int8
+// matrices are dequantised. A matrix whose stored bytes are already right, and aligned, is used where the
+// file is mapped when the device is the host; everything else is written into the slot.
+#pragma once
+
+#include <cstdint>
+#include <string>
+
+#include "checkpoint/checkpoint.h"
+#include "model/carver.h"
+#include "model/weights.h"
+
+namespace h3s::exec {
+
+// Where one unit of weights is built: `device` is what ops will see, `host` the same bytes as the CPU may
+// write them (equal where the device is the host). Null pointers: only measure.
+struct SlotMemory {
+  void* device = nullptr;
+  void* host = nullptr;
+};
+
+class WeightLoader {
+ public:
+  WeightLoader(const checkpoint::Checkpoint& checkpoint, DType compute, bool device_is_host)
+      : checkpoint_(checkpoint), compute_(compute), device_is_host_(device_is_host) {}
+
+  // Bytes a slot needs for any block of the network, refiner included.
+  std::int64_t block_slot_bytes() const;
+  std::int64_t global_bytes() const;
+  std::int64_t conditioning_bytes() const;
+
+  // `prefix` is "blocks.7" or "token_refiner.blocks.0". Each fills `used` with the bytes written from the
+  // slot's start.
+  model::BlockWeights load_block(const std::string& prefix, bool adaln, SlotMemory slot,
+                                 std::int64_t* used) const;
+  model::GlobalWeights load_globals(SlotMemory slot, std::int64_t* used) const;
+  model::ConditioningWeights load_conditioning(SlotMemory slot, std::int64_t* used) const;
+
+  // The kernel's page cache: this block's pages will be read soon / are no longer needed by this process.
+  void will_need(const std::string& prefix) const;
+  void release_pages(const std::string& prefix) const;
+
+ private:
+  class Builder;
+  const checkpoint::Checkpoint& checkpoint_;
+  DType compute_;
+  bool device_is_host_;
+};
+
+}  // namespace h3s::exec

@@ -1,0 +1,60 @@
+#include "exec/weight_ring.h"
+
+#include <algorithm>
+
+#include "base/error.h"
+
+namespace h3s::exec {
+
+using kernels::Queue;
+
+WeightRing::WeightRing(Context context, const WeightLoader& loader, std::int64_t slot_bytes, int num_slots)
+    : context_(context), loader_(loader), slots_(static_cast<std::size_t>(num_slots)) {
+  for (Slot& slot : slots_) {
+    slot.device = context.accountant.allocate(mem::Space::kDevice, slot_bytes, "weights of a block");
+    if (!context.backend.device_is_host())
+      slot.pinned = context.accountant.allocate(mem::Space::kPinned, slot_bytes, "weights of a block");
+  }
+}
+
+WeightRing::Slot& WeightRing::load(const std::string& prefix, bool adaln) {
+  for (Slot& slot : slots_)
+    if (slot.prefix == prefix) return slot;
+  Slot& slot = slots_[next_];
+  H3S_ASSERT(&slot != acquired_);
+  next_ = (next_ + 1) % slots_.size();
+
+  const bool host = context_.backend.device_is_host();
+  context_.backend.sync(host ? slot.free : slot.uploaded);  // the side the CPU is about to write is at rest
+  slot.prefix.clear();
+  std::int64_t used = 0;
+  slot.weights = loader_.load_block(
+      prefix, adaln, {slot.device.data(), host ? slot.device.data() : slot.pinned.data()}, &used);
+  slot.prefix = prefix;
+  if (!host) {
+    context_.backend.wait(Queue::kUpload, slot.free);
+    context_.backend.copy({slot.device.data(), used, slot.pinned.data(), used, used, 1}, Queue::kUpload);
+    slot.uploaded = context_.backend.record(Queue::kUpload);
+  }
+  return slot;
+}
+
+const model::BlockWeights& WeightRing::acquire(const std::string& prefix, bool adaln) {
+  H3S_ASSERT(acquired_ == nullptr);
+  acquired_ = &load(prefix, adaln);
+  context_.backend.wait(Queue::kCompute, acquired_->uploaded);
+  return acquired_->weights;
+}
+
+void WeightRing::release() {
+  acquired_->free = context_.backend.record(Queue::kCompute);
+  loader_.release_pages(acquired_->prefix);
+  acquired_ = nullptr;
+}
+
+void WeightRing::prefetch(const std::string& prefix, bool adaln) {
+  loader_.will_need(prefix);
+  if (slots_.size() > 1) load(prefix, adaln);
+}
+
+}  // namespace h3s::exec

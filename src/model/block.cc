@@ -1,0 +1,138 @@
+#include "model/block.h"
+
+#include <algorithm>
+#include <utility>
+
+#include "ops/ops.h"
+
+namespace h3s::model {
+namespace {
+
+// Columns of a modulation row, in units of D.
+enum Part : std::int64_t { kShiftMsa, kGainMsa, kGateMsa, kShiftMlp, kGainMlp, kGateMlp };
+
+std::int64_t element_bytes(DType dtype) {
+  return static_cast<std::int64_t>(dtype_size(dtype));
+}
+
+kernels::Modulation modulation_at(const Chunk& chunk) {
+  kernels::Modulation m = chunk.modulation;
+  m.token0 = chunk.token0;
+  return m;
+}
+
+void norm(kernels::Backend& backend, DType compute, const Chunk& chunk, const void* x, const float* weight,
+          std::int64_t d, Part gain, Part shift, void* y) {
+  ops::rms_norm(backend, {.x = x,
+                          .x_stride = d,
+                          .weight = weight,
+                          .y = y,
+                          .dtype = compute,
+                          .m = chunk.rows,
+                          .c = d,
+                          .modulate = chunk.modulate,
+                          .modulation = modulation_at(chunk),
+                          .gain_offset = gain * d,
+                          .shift_offset = shift * d});
+}
+
+void add(kernels::Backend& backend, DType compute, const Chunk& chunk, void* x, const void* o, std::int64_t d,
+         Part gate) {
+  ops::gated_residual(backend, {.x = x,
+                                .o = o,
+                                .dtype = compute,
+                                .m = chunk.rows,
+                                .c = d,
+                                .modulate = chunk.modulate,
+                                .modulation = modulation_at(chunk),
+                                .gate_offset = gate * d});
+}
+
+// silu(gate) * up: rounded to the compute type twice for a floating-point fc2, not at all before an int8 one.
+LinearInput swiglu_input(kernels::Backend& backend, const LinearWeight& fc2, DType compute, std::int64_t rows,
+                         const MlpScratch& scratch) {
+  if (fc2.quantised()) {
+    ops::swiglu_quantize_rows(backend, {.gate_up = scratch.gate_up,
+                                        .dtype = compute,
+                                        .rotate_group = fc2.rotate_group,
+                                        .codes = scratch.quant.codes,
+                                        .scale = scratch.quant.scale,
+                                        .m = rows,
+                                        .k = fc2.k});
+  } else {
+    ops::swiglu(backend,
+                {.gate_up = scratch.gate_up, .y = scratch.act, .dtype = compute, .m = rows, .f = fc2.k});
+  }
+  return {scratch.act, compute, fc2.k, rows, scratch.quant};
+}
+
+QuantScratch take_quant(Carver& carver, std::int64_t rows, std::int64_t k) {
+  return {carver.take<std::int8_t>(rows * k), carver.take<float>(rows)};
+}
+
+}  // namespace
+
+void ProjectScratch::take(Carver& carver, const spec::ModelSpec& spec, DType compute, std::int64_t rows,
+                          std::int64_t heads, std::int64_t parts) {
+  h = carver.take_bytes(rows * spec.hidden * element_bytes(compute));
+  qkv = carver.take_bytes(rows * parts * heads * spec.head_dim * element_bytes(compute));
+  quant = take_quant(carver, rows, spec.hidden);
+}
+
+void project_heads(kernels::Backend& backend, const spec::ModelSpec& spec, DType compute,
+                   const BlockWeights& weights, const Chunk& chunk, const void* x, const HeadTargets& targets,
+                   const ProjectScratch& scratch) {
+  norm(backend, compute, chunk, x, weights.norm1, spec.hidden, kGainMsa, kShiftMsa, scratch.h);
+  const LinearInput input =
+      prepare_input(backend, weights.qkv, scratch.h, compute, spec.hidden, chunk.rows, scratch.quant);
+
+  const std::int64_t width = targets.count * spec.head_dim;
+  const std::int64_t wanted = (targets.q != nullptr) + (targets.k != nullptr) + (targets.v != nullptr);
+  kernels::QkvArgs args{.src_stride = wanted * width,
+                        .q_weight = weights.q_norm,
+                        .k_weight = weights.k_norm,
+                        .rope = chunk.rope,
+                        .dtype = compute,
+                        .m = chunk.rows,
+                        .heads = targets.count};
+  auto* column = static_cast<std::byte*>(scratch.qkv);
+  const auto part = [&](std::int64_t idx, void* dst, std::int64_t head_stride) -> kernels::QkvArgs::Part {
+    if (dst == nullptr) return {};
+    const LinearWeight rows = weights.qkv.slice(idx * spec.inner() + targets.first * spec.head_dim, width);
+    linear(backend, rows, input, column, compute, args.src_stride);
+    const void* src = std::exchange(column, column + width * element_bytes(compute));
+    return {src, dst, head_stride};
+  };
+  args.q = part(0, targets.q, targets.q_head_stride);
+  args.k = part(1, targets.k, targets.kv_head_stride);
+  args.v = part(2, targets.v, targets.kv_head_stride);
+  ops::qkv_norm_rope(backend, args);
+}
+
+void MlpScratch::take(Carver& carver, const spec::ModelSpec& spec, DType compute, std::int64_t rows) {
+  h = carver.take_bytes(rows * spec.hidden * element_bytes(compute));
+  out = carver.take_bytes(rows * spec.hidden * element_bytes(compute));
+  gate_up = carver.take_bytes(rows * 2 * spec.ffn * element_bytes(compute));
+  act = carver.take_bytes(rows * spec.ffn * element_bytes(compute));
+  quant = take_quant(carver, rows, std::max({spec.inner(), spec.hidden, spec.ffn}));
+}
+
+void attention_out_and_mlp(kernels::Backend& backend, const spec::ModelSpec& spec, DType compute,
+                           const BlockWeights& weights, const Chunk& chunk, const void* o, void* x,
+                           const MlpScratch& scratch) {
+  const std::int64_t d = spec.hidden;
+  const LinearInput attended =
+      prepare_input(backend, weights.out, o, compute, spec.inner(), chunk.rows, scratch.quant);
+  linear(backend, weights.out, attended, scratch.out, compute, d);
+  add(backend, compute, chunk, x, scratch.out, d, kGateMsa);
+
+  norm(backend, compute, chunk, x, weights.norm2, d, kGainMlp, kShiftMlp, scratch.h);
+  const LinearInput normed =
+      prepare_input(backend, weights.fc1, scratch.h, compute, d, chunk.rows, scratch.quant);
+  linear(backend, weights.fc1, normed, scratch.gate_up, compute, 2 * spec.ffn);
+  const LinearInput activated = swiglu_input(backend, weights.fc2, compute, chunk.rows, scratch);
+  linear(backend, weights.fc2, activated, scratch.out, compute, d);
+  add(backend, compute, chunk, x, scratch.out, d, kGateMlp);
+}
+
+}  // namespace h3s::model

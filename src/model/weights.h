@@ -1,0 +1,56 @@
+// The weights as the ops need them: device pointers in arithmetic form. Nothing here owns memory.
+#pragma once
+
+#include <cstdint>
+
+#include "base/dtype.h"
+
+namespace h3s::model {
+
+// y = x . W^T + bias. dtype kI8: codes with one scale a row, activations quantised per row (rotated first
+// when rotate_group is not 0); otherwise a floating-point matrix.
+struct LinearWeight {
+  const void* data = nullptr;    // [n, k]
+  DType dtype = DType::kBF16;    // bf16, f16, f32 or i8
+  const float* scale = nullptr;  // [n], i8 only
+  const float* bias = nullptr;   // [n] or null
+  std::int64_t n = 0, k = 0;
+  std::int64_t rotate_group = 0;
+
+  bool quantised() const { return dtype == DType::kI8; }
+  // Output columns [first, first + count): what one head group needs of a projection.
+  LinearWeight slice(std::int64_t first, std::int64_t count) const {
+    LinearWeight s = *this;
+    s.data = static_cast<const std::byte*>(data) + first * k * static_cast<std::int64_t>(dtype_size(dtype));
+    if (scale != nullptr) s.scale = scale + first;
+    if (bias != nullptr) s.bias = bias + first;
+    s.n = count;
+    return s;
+  }
+};
+
+// One transformer block; refiner blocks have no adaln.
+struct BlockWeights {
+  LinearWeight qkv, out, fc1, fc2, adaln;
+  const float* norm1 = nullptr;   // [D]
+  const float* norm2 = nullptr;   // [D]
+  const float* q_norm = nullptr;  // [128]
+  const float* k_norm = nullptr;  // [128]
+};
+
+// What lives as long as the session.
+struct GlobalWeights {
+  LinearWeight video_proj, audio_proj;  // patch projections, f32 islands
+  LinearWeight time_in, time_out;       // full form: time embedder
+  const float* inv_freq = nullptr;      // [16]
+  const float* final_norm = nullptr;    // [D]
+  LinearWeight final_adaln, video_out, audio_out;
+};
+
+// Text projection and the refiner's last norm: needed once per sampling run.
+struct ConditioningWeights {
+  LinearWeight condition_proj;
+  const float* final_norm = nullptr;  // [D]
+};
+
+}  // namespace h3s::model
