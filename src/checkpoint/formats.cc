@@ -10,7 +10,7 @@
 namespace h3s::checkpoint {
 namespace {
 
-constexpr std::array<FormatRow, 12> kFormats{{
+constexpr std::array<FormatRow, 11> kFormats{{
     {"bf16", "BF16 [N,K]", "", "", bind_plain, false},
     {"fp16", "F16 [N,K]", "", "rounded to bf16 in bf16 compute", bind_plain, false},
     {"fp32", "F32 [N,K]", "", "rounded to bf16 in bf16 compute, the fp32 islands apart", bind_plain, false},
@@ -24,8 +24,6 @@ constexpr std::array<FormatRow, 12> kFormats{{
     {"float8_e5m2", "F8_E5M2 [N,K]", "weight_scale, optional input_scale", "", nullptr, true},
     {"mxfp8", "F8_E4M3 [N,K]", "weight_scale", "block scales", nullptr, true},
     {"awq_w4a16", "I8 [N,K/2]", "weight_scale, weight_zeros", "4 bit", nullptr, true},
-    {"svdquant_w4a4", "I8 [N,K/2]", "proj_down, proj_up, smooth_factor", "not a format of stock ComfyUI",
-     nullptr, true},
 }};
 
 const FormatRow& tagged_format(const LayerContext& context) {

@@ -1,0 +1,157 @@
+#include "checkpoint/synth.h"
+
+#include <algorithm>
+#include <cstddef>
+#include <future>
+#include <vector>
+
+#include "base/error.h"
+#include "checkpoint/generator.h"
+#include "checkpoint/parts.h"
+#include "checkpoint/quantize_int8.h"
+#include "io/safetensors.h"
+#include "io/safetensors_header.h"
+
+namespace h3s::checkpoint {
+namespace {
+
+// Elements a thread makes at a time: at 4 bytes each, 8 MiB, far above the cost of starting it.
+constexpr std::int64_t kChunkElements = std::int64_t{1} << 21;
+constexpr std::int64_t kMaxDim = std::int64_t{1} << 24;
+
+struct Range {
+  std::int64_t begin = 0, end = 0;
+};
+
+// Runs work(range) on pieces of [begin, end), one a thread, and waits for all.
+template <typename Work>
+void for_each_piece(Range whole, int threads, const Work& work) {
+  const std::int64_t piece = (whole.end - whole.begin + threads - 1) / threads;
+  std::vector<std::future<void>> running;
+  for (std::int64_t at = whole.begin; at < whole.end; at += piece)
+    running.push_back(std::async(std::launch::async, work, Range{at, std::min(at + piece, whole.end)}));
+  for (std::future<void>& one : running) one.get();
+}
+
+class Synthesis {
+ public:
+  Synthesis(const std::string& path, const SynthOptions& options, const SynthProgress& progress)
+      : options_(options),
+        progress_(progress),
+        total_bytes_(synthetic_data_bytes(options)),
+        writer_(path, checkpoint_tensors(options.spec, options.format, options.prefix),
+                {{"generator", "h3stream synth"}, {"seed", std::to_string(options.seed)}}) {}
+
+  void run() {
+    for (const Part& part : model_parts(options_.spec)) {
+      if (stored_as_int8(part.kind, options_.format))
+        int8_layer(part);
+      else
+        plain(part.key(), part.shape, stored_dtype(part.kind, options_.spec));
+      if (part.bias) plain(part.name + ".bias", {part.shape[0]}, stored_dtype(part.kind, options_.spec));
+    }
+    writer_.finish();
+  }
+
+ private:
+  void write(const void* data, std::size_t bytes) {
+    writer_.write(data, bytes);
+    done_bytes_ += bytes;
+    if (progress_) progress_(done_bytes_, total_bytes_);
+  }
+
+  void plain(const std::string& key, const std::vector<std::int64_t>& shape, DType dtype) {
+    const auto generator = TensorGenerator::weight(key, shape, options_.seed);
+    const auto element = static_cast<std::int64_t>(dtype_size(dtype));
+    std::int64_t count = 1;
+    for (const std::int64_t dim : shape) count *= dim;
+    const std::int64_t chunk = kChunkElements * options_.threads;
+    for (std::int64_t at = 0; at < count; at += chunk) {
+      const Range range{at, std::min(at + chunk, count)};
+      bytes_.resize(static_cast<std::size_t>((range.end - range.begin) * element));
+      for_each_piece(range, options_.threads, [&](Range piece) {
+        generator.stored(dtype, piece.begin, piece.end,
+                         bytes_.data() + (piece.begin - range.begin) * element);
+      });
+      write(bytes_.data(), bytes_.size());
+    }
+  }
+
+  void int8_layer(const Part& part) {
+    const std::int64_t n = part.shape[0], k = part.shape[1];
+    const std::int64_t chunk = std::max<std::int64_t>(1, kChunkElements / k) * options_.threads;
+    std::vector<float> scales(static_cast<std::size_t>(n));
+    for (std::int64_t row = 0; row < n; row += chunk) {
+      const Range range{row, std::min(row + chunk, n)};
+      bytes_.resize(static_cast<std::size_t>((range.end - range.begin) * k));
+      auto* codes = reinterpret_cast<std::int8_t*>(bytes_.data());
+      for_each_piece(range, options_.threads, [&](Range piece) {
+        int8_rows(part, piece, codes + (piece.begin - range.begin) * k, scales.data() + piece.begin);
+      });
+      write(bytes_.data(), bytes_.size());
+    }
+    write(scales.data(), scales.size() * sizeof(float));
+    const std::string tag = int8_tag(synthetic_rotate_group(k));
+    write(tag.data(), tag.size());
+  }
+
+  void int8_rows(const Part& part, Range rows, std::int8_t* codes, float* scales) const {
+    const std::int64_t k = part.shape[1];
+    const auto width = static_cast<std::size_t>(k);
+    const auto generator = TensorGenerator::weight(part.key(), part.shape, options_.seed);
+    std::vector<BF16> row(width);
+    std::vector<float> scratch(width);
+    for (std::int64_t r = rows.begin; r < rows.end; ++r) {
+      generator.stored(DType::kBF16, r * k, (r + 1) * k, reinterpret_cast<std::byte*>(row.data()));
+      const std::span<std::int8_t> out(codes + (r - rows.begin) * k, width);
+      scales[r - rows.begin] = quantize_int8_row(row, synthetic_rotate_group(k), out, scratch);
+    }
+  }
+
+  const SynthOptions& options_;
+  const SynthProgress& progress_;
+  std::uint64_t total_bytes_ = 0, done_bytes_ = 0;
+  io::SafetensorsWriter writer_;
+  std::vector<std::byte> bytes_;  // the chunk being made
+};
+
+void check_size(const char* name, std::int64_t value, std::int64_t least) {
+  if (value < least || value > kMaxDim)
+    fail(Status::kInvalidArgument, "[synth] {} must be {} to {}, got {}", name, least, kMaxDim, value);
+}
+
+void check_options(const SynthOptions& options) {
+  const spec::ModelSpec& spec = options.spec;
+  check_size("hidden", spec.hidden, 1);
+  check_size("layers", spec.layers, 1);
+  check_size("refiner layers", spec.refiner_layers, 0);
+  check_size("heads", spec.heads, 1);
+  check_size("ffn", spec.ffn, 1);
+  check_size("video channels", spec.video_channels, 1);
+  check_size("audio channels", spec.audio_channels, 1);
+  check_size("text width", spec.text_dim, 1);
+  check_size("time width", spec.time_dim, 1);
+  check_size("curve grid", spec.curve_grid, spec.curve() ? 2 : 0);
+  check_size("timestep width", spec.timestep_dim, 2);
+  check_size("time hidden width", spec.time_hidden, 1);
+  check_size("threads", options.threads, 1);
+  if (spec.timestep_dim % 2 != 0)
+    fail(Status::kInvalidArgument, "[synth] timestep width must be even, got {}", spec.timestep_dim);
+}
+
+}  // namespace
+
+std::uint64_t synthetic_data_bytes(const SynthOptions& options) {
+  std::uint64_t bytes = 0;
+  for (const io::TensorDecl& tensor : checkpoint_tensors(options.spec, options.format))
+    bytes += io::tensor_bytes(tensor.dtype, tensor.shape).value_or(0);
+  return bytes;
+}
+
+void write_synthetic_checkpoint(const std::string& path, const SynthOptions& options,
+                                const SynthProgress& progress) {
+  check_options(options);
+  Synthesis(path, options, progress).run();
+}
+
+}  // namespace h3s::checkpoint
