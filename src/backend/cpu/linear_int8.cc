@@ -1,0 +1,213 @@
+// linear_int8: y[m][n] = round(f(f(f(acc) x_scale[m]) w_scale[n]) + bias[n]), acc = sum of x[m][k] w[n][k] in
+// int32.
+//
+// Rounding: acc is exact (k <= 131072), so its order is free; it is converted to float (one rounding),
+// multiplied by the row's scale, then by the column's (a rounding each), bias is added (one), and the result
+// is rounded to y_dtype. Equal to linear_int8_definition bit for bit, hence under any slicing of rows or
+// columns. Bytes moved: W once per 512 rows of x, x once per 384 columns of W, y once.
+#include <cstring>
+
+#include "backend/cpu/definitions.h"
+#include "backend/cpu/launchers.h"
+#include "base/dispatch.h"
+#include "kernels/linear.h"
+
+#undef HWY_TARGET_INCLUDE
+#define HWY_TARGET_INCLUDE "backend/cpu/linear_int8.cc"
+#include "backend/cpu/gemm-inl.h"
+#include "backend/cpu/targets.h"
+#include "hwy/foreach_target.h"
+
+#if HWY_ONCE
+namespace h3s::cpu {
+namespace {
+
+std::int32_t dot(const std::int8_t* x, const std::int8_t* w, std::int64_t k) {
+  std::int32_t acc = 0;
+  for (std::int64_t i = 0; i < k; ++i) acc += std::int32_t{x[i]} * std::int32_t{w[i]};
+  return acc;
+}
+
+}  // namespace
+
+void linear_int8_definition(const kernels::LinearInt8Args& a) {
+  dispatch_dtype<BF16, float>(a.y_dtype, "linear_int8", [&]<typename TY>() {
+    for (std::int64_t m = 0; m < a.m; ++m)
+      for (std::int64_t n = 0; n < a.n; ++n) {
+        const auto acc = static_cast<float>(dot(a.x + m * a.k, a.w + n * a.k, a.k));
+        const float scaled = acc * a.x_scale[m] * a.w_scale[n];
+        static_cast<TY*>(a.y)[m * a.y_stride + n] =
+            from_float<TY>(a.bias == nullptr ? scaled : scaled + a.bias[n]);
+      }
+  });
+}
+
+}  // namespace h3s::cpu
+#endif  // HWY_ONCE
+
+// ---------------------------------------------------------------------------------------------------------------------
+
+HWY_BEFORE_NAMESPACE();
+namespace h3s::cpu::HWY_NAMESPACE {
+namespace {
+
+using I16Tag = hn::Repartition<std::int16_t, I32Tag>;
+
+struct IntStep {
+  using Lane = std::int32_t;
+  using Vec = I32;
+  static HWY_INLINE Vec zero() { return hn::Zero(I32Tag()); }
+  static HWY_INLINE Vec load(const Lane* p) { return hn::Load(I32Tag(), p); }
+  static HWY_INLINE Vec broadcast(const Lane* p) { return hn::Set(I32Tag(), *p); }
+};
+
+#if HWY_TARGET == HWY_AVX3_DL
+
+// Four k a step: x is stored as unsigned x + 128, and 128 times the column sum of W is taken off at the end.
+// Sums may wrap on the way; modulo 2^32 the result is right.
+struct ByteStep : IntStep {
+  // Written in assembly because Highway's target string for this level does not name avx512vnni.
+  static HWY_INLINE Vec madd(Vec x, Vec w, Vec acc) {
+    asm("vpdpbusd %2, %1, %0" : "+v"(acc.raw) : "v"(x.raw), "v"(w.raw));
+    return acc;
+  }
+};
+
+using Int8Step = ByteStep;
+using StoreW = StoreRaw;
+inline constexpr std::int64_t kInt8StepK = 4;
+inline constexpr std::int32_t kXOffset = 128;  // 1 << 7
+
+HWY_INLINE void add_column_sums(I32* sums, const std::int32_t* w) {
+  const I32 ones = hn::Set(I32Tag(), 0x01010101);
+  for (int v = 0; v < kMicroVecs; ++v) sums[v] = ByteStep::madd(ones, IntStep::load(w + v * kLanes), sums[v]);
+}
+
+HWY_INLINE void store_x(U32 codes, std::int32_t* dst) {
+  const U32Tag du;
+  hn::Store(hn::BitCast(I32Tag(), hn::Xor(codes, hn::Set(du, 0x80808080u))), I32Tag(), dst);
+}
+
+#else
+
+// Two k a step, as 16-bit integers: a 32-bit word of codes b0 b1 b2 b3 gives the steps (b0, b2) and (b1, b3).
+struct PairStep : IntStep {
+  static HWY_INLINE Vec madd(Vec x, Vec w, Vec acc) {
+    const I16Tag d16;
+    I32 unused = hn::Zero(I32Tag());
+    acc = hn::ReorderWidenMulAccumulate(I32Tag(), hn::BitCast(d16, x), hn::BitCast(d16, w), acc, unused);
+    return hn::RearrangeToOddPlusEven(acc, unused);
+  }
+};
+
+HWY_INLINE U32 even_bytes(U32 v) {
+  return hn::BitCast(U32Tag(), hn::ShiftRight<8>(hn::ShiftLeft<8>(hn::BitCast(I16Tag(), v))));
+}
+HWY_INLINE U32 odd_bytes(U32 v) {
+  return hn::BitCast(U32Tag(), hn::ShiftRight<8>(hn::BitCast(I16Tag(), v)));
+}
+
+struct StorePairs {
+  static constexpr int kSteps = 2;
+  static HWY_INLINE void store(U32 v, std::uint32_t* dst, std::int64_t stride) {
+    hn::StoreU(even_bytes(v), U32Tag(), dst);
+    hn::StoreU(odd_bytes(v), U32Tag(), dst + stride);
+  }
+};
+
+using Int8Step = PairStep;
+using StoreW = StorePairs;
+inline constexpr std::int64_t kInt8StepK = 2;
+inline constexpr std::int32_t kXOffset = 0;
+
+HWY_INLINE void add_column_sums(I32*, const std::int32_t*) {}
+
+HWY_INLINE void store_x(U32 codes, std::int32_t* dst) {
+  const I32Tag d;
+  hn::StoreInterleaved2(hn::BitCast(d, even_bytes(codes)), hn::BitCast(d, odd_bytes(codes)), d, dst);
+}
+
+#endif
+
+struct Int8Problem {
+  using Step = Int8Step;
+  static constexpr std::int64_t kStepK = kInt8StepK;
+  // Whole words of four codes; the missing ones are zero in W.
+  static std::int64_t steps(std::int64_t num_k) { return (num_k + 3) / 4 * (4 / kStepK); }
+
+  const kernels::LinearInt8Args& a;
+  std::int32_t* column_sums;  // [kTileCols] of the tile's columns of W, over the K blocks packed so far
+
+  std::int64_t k() const { return a.k; }
+
+  void pack_w(Range cols, Range ks, std::uint32_t* panel, std::int64_t tile_col) const {
+    const auto* src = reinterpret_cast<const std::byte*>(a.w) + cols.begin * a.k + ks.begin;
+    pack_panel<StoreW>(src, a.k, cols.size(), ks.size(), panel);
+    if constexpr (kXOffset != 0) sum_columns(ks, reinterpret_cast<const std::int32_t*>(panel), tile_col);
+  }
+
+  void sum_columns(Range ks, const std::int32_t* panel, std::int64_t tile_col) const {
+    const I32Tag d;
+    std::int32_t* total = column_sums + tile_col;
+    I32 sums[kMicroVecs];
+    for (int v = 0; v < kMicroVecs; ++v)
+      sums[v] = ks.begin == 0 ? hn::Zero(d) : hn::Load(d, total + v * kLanes);
+    for (std::int64_t i = 0; i < steps(ks.size()); ++i, panel += kMicroCols) add_column_sums(sums, panel);
+    for (int v = 0; v < kMicroVecs; ++v) hn::Store(sums[v], d, total + v * kLanes);
+  }
+
+  void pack_x(std::int64_t row, Range ks, std::int32_t* dst) const {
+    const auto* src = reinterpret_cast<const std::byte*>(a.x) + row * a.k + ks.begin;
+    for (std::int64_t k = 0; k < ks.size(); k += 4 * kLanes, dst += 4 * kLanes / kStepK)
+      store_x(load_bytes(src + k, ks.size() - k), dst);
+  }
+
+  void finish(std::int64_t row, Range cols, const std::int32_t* acc) const {
+    const std::int64_t first = row * a.y_stride + cols.begin;
+    if (a.y_dtype == DType::kBF16) return store_row(acc, row, cols, static_cast<BF16*>(a.y) + first);
+    store_row(acc, row, cols, static_cast<float*>(a.y) + first);
+  }
+
+  template <typename T>
+  void store_row(const std::int32_t* acc, std::int64_t row, Range cols, T* y) const {
+    const F32Tag d;
+    const F32 x_scale = hn::Set(d, a.x_scale[row]);
+    for (std::int64_t c = 0; c < cols.size(); c += kLanes) {
+      const std::int64_t left = cols.size() - c;
+      F32 v = hn::ConvertTo(d, exact_sum(acc + c, c));
+      v = hn::Mul(hn::Mul(v, x_scale), load(a.w_scale + cols.begin + c, left));
+      if (a.bias != nullptr) v = hn::Add(v, load(a.bias + cols.begin + c, left));
+      store(v, y + c, left);
+    }
+  }
+
+  HWY_INLINE I32 exact_sum(const std::int32_t* acc, std::int64_t tile_col) const {
+    const I32Tag d;
+    if constexpr (kXOffset == 0) return hn::Load(d, acc);
+    return hn::Sub(hn::Load(d, acc), hn::ShiftLeft<7>(hn::Load(d, column_sums + tile_col)));
+  }
+};
+
+void linear_int8_tiles(const kernels::LinearInt8Args& args, Workers& workers) {
+  const Tiling tiling(args.m, args.n, workers.count());
+  workers.parallel_for(tiling.count(), [&](std::int64_t idx, Scratch scratch) HWY_ATTR {
+    Int8Problem problem{args, scratch.take<std::int32_t>(kTileCols)};
+    TileLoop(problem, scratch).run(tiling.row_range(idx), tiling.col_range(idx));
+  });
+}
+
+}  // namespace
+}  // namespace h3s::cpu::HWY_NAMESPACE
+HWY_AFTER_NAMESPACE();
+
+#if HWY_ONCE
+namespace h3s::cpu {
+
+HWY_EXPORT(linear_int8_tiles);
+
+void linear_int8(const kernels::LinearInt8Args& args, Workers& workers) {
+  HWY_DYNAMIC_DISPATCH(linear_int8_tiles)(args, workers);
+}
+
+}  // namespace h3s::cpu
+#endif  // HWY_ONCE

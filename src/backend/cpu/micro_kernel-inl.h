@@ -1,0 +1,177 @@
+// The inner product kernel shared by linear layers and attention, and the packing that feeds it.
+//
+// Columns of the result lie in vector lanes, so that a sum runs inside one lane in the order of k on every
+// vector width: acc[r][c] = madd(x[r][k], w[k][c], acc[r][c]) for k = 0, 1, 2, ..., from zero. All packed
+// values are 32 bits: a float, two 16-bit or four 8-bit integers ("one step of k").
+#if defined(H3S_CPU_MICRO_KERNEL_INL_H_) == defined(HWY_TARGET_TOGGLE)
+#ifdef H3S_CPU_MICRO_KERNEL_INL_H_
+#undef H3S_CPU_MICRO_KERNEL_INL_H_
+#else
+#define H3S_CPU_MICRO_KERNEL_INL_H_
+#endif
+
+#include <cstddef>
+#include <cstdint>
+#include <cstring>
+
+#include "backend/cpu/transpose-inl.h"
+#include "backend/cpu/vec-inl.h"
+#include "base/dtype.h"
+
+HWY_BEFORE_NAMESPACE();
+namespace h3s::cpu::HWY_NAMESPACE {
+
+// AVX-512 and NEON have 32 registers: 8 x 3 accumulators, 3 of w, 1 of x. AVX2 has 16: 4 x 3, 3 and 1.
+inline constexpr int kMicroRows = HWY_TARGET == HWY_AVX2 ? 4 : 8;
+inline constexpr int kMicroVecs = 3;
+inline constexpr int kMicroCols = kMicroVecs * kLanes;
+
+// Rows of x are padded by a cache line so that the rows of one kernel call fall in different cache sets.
+inline constexpr std::int64_t kRowPad = 16;
+
+struct FloatStep {
+  using Lane = float;
+  using Vec = F32;
+  static HWY_INLINE Vec zero() { return hn::Zero(F32Tag()); }
+  static HWY_INLINE Vec load(const Lane* p) { return hn::Load(F32Tag(), p); }
+  static HWY_INLINE Vec broadcast(const Lane* p) { return hn::Set(F32Tag(), *p); }
+  static HWY_INLINE Vec madd(Vec x, Vec w, Vec acc) { return hn::MulAdd(x, w, acc); }
+};
+
+// x: kRows rows, row stride x_stride lanes. w: [depth][kMicroCols], aligned. epilogue(row, vec, sum) takes
+// the sums.
+template <class Step, int kRows, class Epilogue>
+HWY_INLINE void micro_kernel(const typename Step::Lane* HWY_RESTRICT x, std::int64_t x_stride,
+                             const typename Step::Lane* HWY_RESTRICT w, std::int64_t depth,
+                             const Epilogue& epilogue) {
+  typename Step::Vec acc[kRows][kMicroVecs];
+  for (int r = 0; r < kRows; ++r)
+    for (int v = 0; v < kMicroVecs; ++v) acc[r][v] = Step::zero();
+  for (std::int64_t k = 0; k < depth; ++k, w += kMicroCols) {
+    const auto w0 = Step::load(w);
+    const auto w1 = Step::load(w + kLanes);
+    const auto w2 = Step::load(w + 2 * kLanes);
+    for (int r = 0; r < kRows; ++r) {
+      const auto b = Step::broadcast(x + r * x_stride + k);
+      acc[r][0] = Step::madd(b, w0, acc[r][0]);
+      acc[r][1] = Step::madd(b, w1, acc[r][1]);
+      acc[r][2] = Step::madd(b, w2, acc[r][2]);
+    }
+  }
+  for (int r = 0; r < kRows; ++r)
+    for (int v = 0; v < kMicroVecs; ++v) epilogue(r, v, acc[r][v]);
+}
+
+// The same for the last `rows` < kRows + 1 rows.
+template <class Step, int kRows, class Epilogue>
+HWY_INLINE void micro_kernel_tail(int rows, const typename Step::Lane* x, std::int64_t x_stride,
+                                  const typename Step::Lane* w, std::int64_t depth,
+                                  const Epilogue& epilogue) {
+  if (rows == kRows) return micro_kernel<Step, kRows>(x, x_stride, w, depth, epilogue);
+  if constexpr (kRows > 1) micro_kernel_tail<Step, kRows - 1>(rows, x, x_stride, w, depth, epilogue);
+}
+
+// Any number of rows. make_epilogue(first_row) returns the epilogue of the rows from there on.
+template <class Step, class MakeEpilogue>
+HWY_INLINE void micro_panel(const typename Step::Lane* x, std::int64_t x_stride, std::int64_t rows,
+                            const typename Step::Lane* w, std::int64_t depth,
+                            const MakeEpilogue& make_epilogue) {
+  std::int64_t r = 0;
+  for (; r + kMicroRows <= rows; r += kMicroRows)
+    micro_kernel<Step, kMicroRows>(x + r * x_stride, x_stride, w, depth, make_epilogue(r));
+  if (r < rows)
+    micro_kernel_tail<Step, kMicroRows - 1>(static_cast<int>(rows - r), x + r * x_stride, x_stride, w, depth,
+                                            make_epilogue(r));
+}
+
+// ---- packing: what one 32-bit column of raw bytes becomes, `kSteps` vectors at distance `stride` ----
+
+struct StoreRaw {
+  static constexpr int kSteps = 1;
+  static HWY_INLINE void store(U32 v, std::uint32_t* dst, std::int64_t) { hn::StoreU(v, U32Tag(), dst); }
+};
+
+struct StoreBf16 {
+  static constexpr int kSteps = 2;
+  static HWY_INLINE void store(U32 v, std::uint32_t* dst, std::int64_t stride) {
+    hn::StoreU(hn::ShiftLeft<16>(v), U32Tag(), dst);
+    hn::StoreU(hn::And(v, hn::Set(U32Tag(), 0xFFFF0000u)), U32Tag(), dst + stride);
+  }
+};
+
+// The bits of the float equal to the binary16 in the lower half of each lane; as to_float(F16).
+HWY_INLINE U32 widen_f16(U32 half) {
+  const U32Tag d;
+  const F32Tag df;
+  const U32 sign = hn::ShiftLeft<16>(hn::And(half, hn::Set(d, 0x8000)));
+  const U32 magnitude = hn::And(half, hn::Set(d, 0x7FFF));
+  const U32 shifted = hn::ShiftLeft<13>(magnitude);
+  const U32 scaled = hn::BitCast(d, hn::Mul(hn::BitCast(df, shifted), hn::Set(df, 0x1p112f)));
+  const U32 special = hn::Or(shifted, hn::Set(d, 0x7F800000));
+  return hn::Or(sign, hn::IfThenElse(hn::Gt(magnitude, hn::Set(d, 0x7BFF)), special, scaled));
+}
+
+struct StoreF16 {
+  static constexpr int kSteps = 2;
+  static HWY_INLINE void store(U32 v, std::uint32_t* dst, std::int64_t stride) {
+    hn::StoreU(widen_f16(hn::And(v, hn::Set(U32Tag(), 0xFFFF))), U32Tag(), dst);
+    hn::StoreU(widen_f16(hn::ShiftRight<16>(v)), U32Tag(), dst + stride);
+  }
+};
+
+// Up to 4 * kLanes bytes as a vector, zeros beyond; any alignment.
+HWY_INLINE U32 load_bytes(const std::byte* p, std::int64_t bytes) {
+  constexpr std::int64_t kAll = 4 * kLanes;
+  const hn::Repartition<std::uint8_t, U32Tag> d8;
+  if (HWY_LIKELY(bytes >= kAll))
+    return hn::BitCast(U32Tag(), hn::LoadU(d8, reinterpret_cast<const std::uint8_t*>(p)));
+  alignas(64) std::uint8_t part[kAll] = {};
+  std::memcpy(part, p, static_cast<std::size_t>(bytes));
+  return hn::BitCast(U32Tag(), hn::Load(d8, part));
+}
+
+// Turns `rows` <= kLanes rows of `bytes` bytes into steps: dst[step * dst_stride + row]. Missing rows are
+// zero; the steps are filled up to a multiple of kLanes * kSteps, with zeros.
+template <class Store>
+HWY_NOINLINE void transpose_rows(const std::byte* src, std::int64_t row_bytes, std::int64_t rows,
+                                 std::int64_t bytes, std::uint32_t* dst, std::int64_t dst_stride) {
+  U32 square[kLanes];
+  for (std::int64_t b = 0; b < bytes; b += 4 * kLanes) {
+    for (int i = 0; i < kLanes; ++i)
+      square[i] = i < rows ? load_bytes(src + i * row_bytes + b, bytes - b) : hn::Zero(U32Tag());
+    transpose(square);
+    for (int i = 0; i < kLanes; ++i, dst += Store::kSteps * dst_stride)
+      Store::store(square[i], dst, dst_stride);
+  }
+}
+
+// One panel w[step][kMicroCols] from `rows` <= kMicroCols rows.
+template <class Store>
+HWY_INLINE void pack_panel(const std::byte* src, std::int64_t row_bytes, std::int64_t rows,
+                           std::int64_t bytes, std::uint32_t* panel) {
+  for (int v = 0; v < kMicroVecs; ++v) {
+    const std::int64_t skip = v * kLanes;
+    const std::int64_t left = rows <= skip ? 0 : (rows - skip < kLanes ? rows - skip : kLanes);
+    const std::byte* first = left == 0 ? src : src + skip * row_bytes;
+    transpose_rows<Store>(first, row_bytes, left, bytes, panel + skip, kMicroCols);
+  }
+}
+
+// Calls fn<Store>() for the storage of floating-point weights.
+template <class Fn>
+HWY_INLINE void with_store(DType dtype, const Fn& fn) {
+  if (dtype == DType::kBF16) return fn.template operator()<StoreBf16>();
+  if (dtype == DType::kF16) return fn.template operator()<StoreF16>();
+  fn.template operator()<StoreRaw>();
+}
+
+// A row of n bf16 or f32 values as floats.
+template <typename T>
+HWY_INLINE void widen_row(const T* src, std::int64_t n, float* dst) {
+  for (std::int64_t c = 0; c < n; c += kLanes) store(load(src + c, n - c), dst + c, n - c);
+}
+
+}  // namespace h3s::cpu::HWY_NAMESPACE
+HWY_AFTER_NAMESPACE();
+
+#endif

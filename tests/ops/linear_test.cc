@@ -1,0 +1,144 @@
+#include "kernels/linear.h"
+
+#include <fmt/format.h>
+
+#include "ops/op_test.h"
+
+namespace h3s::test {
+namespace {
+
+// Inputs of one linear layer; w starts one byte past its alignment, as it may in a mapped file.
+template <typename TX, typename TW, typename TY>
+struct Linear {
+  Linear(std::int64_t m, std::int64_t n, std::int64_t k, bool with_bias, std::uint64_t seed)
+      : x(random_values<TX>(m * (k + 3), seed)), bias(random_values<float>(n, seed + 1)), y(m * (n + 5)) {
+    const std::vector<TW> w = random_values<TW>(n * k, seed + 2);
+    w_bytes.resize(w.size() * sizeof(TW) + 1);
+    std::memcpy(w_bytes.data() + 1, w.data(), w.size() * sizeof(TW));
+    args = {x.data(),
+            kDTypeOf<TX>,
+            k + 3,
+            w_bytes.data() + 1,
+            kDTypeOf<TW>,
+            with_bias ? bias.data() : nullptr,
+            y.data(),
+            kDTypeOf<TY>,
+            n + 5,
+            m,
+            n,
+            k};
+    info = {"linear",
+            fmt::format("x {} w {} m {} n {} k {} bias {}", dtype_name(kDTypeOf<TX>),
+                        dtype_name(kDTypeOf<TW>), m, n, k, with_bias),
+            seed};
+  }
+
+  std::vector<TX> x;
+  std::vector<float> bias;
+  Guarded<TY> y;
+  std::vector<std::uint8_t> w_bytes;
+  kernels::LinearArgs args;
+  Case info;
+};
+
+template <typename TX, typename TW, typename TY>
+void expect_definition(std::int64_t m, std::int64_t n, std::int64_t k, bool with_bias) {
+  Linear<TX, TW, TY> layer(m, n, k, with_bias, static_cast<std::uint64_t>(m * 131 + n * 17 + k));
+  Guarded<TY> want(layer.y.count());
+  kernels::LinearArgs args = layer.args;
+  args.y = want.data();
+  definition_backend().linear(args);
+  for_each_backend([&](kernels::Backend& backend) {
+    layer.y.poison();
+    backend.linear(layer.args);
+    layer.info.backend = backend.name();
+    expect_same_bits(layer.info, want, layer.y, n + 5);
+  });
+}
+
+TEST(Linear, HandValues) {
+  const float x[2][3] = {{1, 2, 3}, {-1, 0.5f, 4}}, w[2][3] = {{1, 0, -1}, {2, 2, 2}}, bias[2] = {0.25f, -1};
+  float y[2][2];
+  best_backend().linear({x, DType::kF32, 3, w, DType::kF32, bias, y, DType::kF32, 2, 2, 2, 3});
+  EXPECT_EQ(y[0][0], -1.75f);
+  EXPECT_EQ(y[0][1], 11.0f);
+  EXPECT_EQ(y[1][0], -4.75f);
+  EXPECT_EQ(y[1][1], 6.0f);
+}
+
+// 2^24 + 1 is lost inside one block and kept when the one comes in the next block's sum.
+TEST(Linear, BlocksAreSummedApart) {
+  std::vector<float> x(512, 0.0f), w(512, 1.0f);
+  float y = 0;
+  x[0] = 0x1p24f;
+  x[256] = x[257] = 1;
+  const kernels::LinearArgs args{x.data(), DType::kF32, 512, w.data(), DType::kF32, nullptr,
+                                 &y,       DType::kF32, 1,   1,        1,           512};
+  best_backend().linear(args);
+  EXPECT_EQ(y, 0x1p24f + 2);
+  std::swap(x[1], x[256]);
+  std::swap(x[2], x[257]);
+  best_backend().linear(args);
+  EXPECT_EQ(y, 0x1p24f);
+}
+
+TEST(Linear, SizesBf16) {
+  for (const std::int64_t size : kSizes) {
+    expect_definition<BF16, BF16, BF16>(size, 3, 70, false);
+    expect_definition<BF16, BF16, BF16>(3, size, 70, true);
+    expect_definition<BF16, BF16, BF16>(3, 50, size, false);
+  }
+}
+
+TEST(Linear, TilesAndBlocks) {
+  expect_definition<BF16, BF16, BF16>(600, 400, 65, false);
+  expect_definition<BF16, BF16, float>(130, 100, 520, true);
+}
+
+TEST(Linear, DTypes) {
+  expect_definition<float, float, float>(65, 97, 259, true);
+  expect_definition<float, BF16, BF16>(33, 49, 300, true);
+  expect_definition<float, F16, float>(17, 49, 513, false);
+  expect_definition<BF16, F16, BF16>(17, 49, 129, true);
+  expect_definition<BF16, float, float>(9, 25, 257, false);
+}
+
+// Every binary16 value as a weight, subnormals and infinities included (NaN has no fixed bits).
+TEST(Linear, AllHalfWeights) {
+  std::vector<F16> w;
+  for (std::uint32_t bits = 0; bits < 0x10000; ++bits)
+    if ((bits & 0x7FFF) <= 0x7C00) w.push_back(F16{static_cast<std::uint16_t>(bits)});
+  const auto n = static_cast<std::int64_t>(w.size());
+  const float one = 1;
+  Guarded<float> y(n);
+  for_each_backend([&](kernels::Backend& backend) {
+    backend.linear({&one, DType::kF32, 1, w.data(), DType::kF16, nullptr, y.data(), DType::kF32, n, 1, n, 1});
+    for (std::int64_t i = 0; i < n; ++i)
+      ASSERT_EQ(y[i], to_float(w[static_cast<std::size_t>(i)]) + 0.0f) << i;
+  });
+}
+
+TEST(Linear, SlicesOfRowsAndColumns) {
+  constexpr std::int64_t kM = 259, kN = 131, kK = 300;
+  Linear<BF16, BF16, BF16> layer(kM, kN, kK, true, 7);
+  best_backend().linear(layer.args);
+  const std::int64_t stride = layer.args.y_stride;
+  for (const auto& [m0, m1, n0, n1] : std::vector<std::array<std::int64_t, 4>>{
+           {0, 1, 0, kN}, {258, 259, 0, kN}, {64, 193, 0, kN}, {0, kM, 130, 131}, {5, 70, 33, 98}}) {
+    Guarded<BF16> part((m1 - m0) * (n1 - n0));
+    kernels::LinearArgs args = layer.args;
+    args.x = layer.x.data() + m0 * args.x_stride;
+    args.w = static_cast<const std::uint8_t*>(args.w) + n0 * kK * 2;
+    args.bias += n0;
+    args.y = part.data();
+    args.y_stride = args.n = n1 - n0;
+    args.m = m1 - m0;
+    best_backend().linear(args);
+    for (std::int64_t r = m0; r < m1; ++r)
+      expect_same_bits(layer.info, layer.y.data() + r * stride + n0, part.data() + (r - m0) * args.n, args.n,
+                       args.n);
+  }
+}
+
+}  // namespace
+}  // namespace h3s::test

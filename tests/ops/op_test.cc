@@ -1,0 +1,96 @@
+#include "ops/op_test.h"
+
+#include <fmt/format.h>
+
+#include <map>
+#include <memory>
+
+#include "backend/cpu/targets.h"
+#include "hwy/highway.h"
+
+namespace h3s::test {
+namespace {
+
+template <typename T>
+std::string show(T v) {
+  if constexpr (std::is_same_v<T, float>)
+    return fmt::format("{} (0x{:08x})", v, std::bit_cast<std::uint32_t>(v));
+  else if constexpr (std::is_same_v<T, std::int8_t>)
+    return fmt::format("{} (0x{:02x})", v, static_cast<std::uint8_t>(v));
+  else
+    return fmt::format("{} (0x{:04x})", to_float(v), v.bits);
+}
+
+template <typename T>
+bool same_bits(const T& a, const T& b) {
+  return std::memcmp(&a, &b, sizeof(T)) == 0;
+}
+
+kernels::Backend& backend_with_threads(int num_threads) {
+  static mem::Accountant accountant(mem::make_heap_allocator(/*poison=*/true));
+  static std::map<int, std::unique_ptr<kernels::Backend>> backends;
+  auto& backend = backends[num_threads];
+  if (!backend) backend = cpu::make_backend(num_threads, accountant);
+  return *backend;
+}
+
+void use_targets(std::int64_t targets) {
+  hwy::SetSupportedTargetsForTest(targets);
+  hwy::GetChosenTarget().Update(hwy::SupportedTargets());
+}
+
+}  // namespace
+
+std::string describe(const Case& c, DType dtype) {
+  return fmt::format("{} {} {} seed {} on {}", c.op, dtype_name(dtype), c.shape, c.seed, c.backend);
+}
+
+std::vector<std::int8_t> random_codes(std::int64_t count, std::uint64_t seed) {
+  std::mt19937_64 engine(seed);
+  std::uniform_int_distribution<int> code(-128, 127);
+  std::vector<std::int8_t> codes(static_cast<std::size_t>(count));
+  for (std::int8_t& v : codes) v = static_cast<std::int8_t>(code(engine));
+  return codes;
+}
+
+template <typename T>
+std::string first_difference(const T* want, const T* got, std::int64_t count, std::int64_t row_length) {
+  std::int64_t num_different = 0, first = 0;
+  for (std::int64_t i = count - 1; i >= 0; --i)
+    if (!same_bits(want[i], got[i])) ++num_different, first = i;
+  if (num_different == 0) return "";
+  return fmt::format("{} of {} differ, first at row {}, column {}: {} expected, {} found", num_different,
+                     count, first / row_length, first % row_length, show(want[first]), show(got[first]));
+}
+
+template <typename T>
+void expect_same_bits(const Case& c, const T* want, const T* got, std::int64_t count,
+                      std::int64_t row_length) {
+  const std::string difference = first_difference(want, got, count, row_length);
+  constexpr DType kDType = std::is_same_v<T, std::int8_t> ? DType::kI8 : kDTypeOf<T>;
+  EXPECT_TRUE(difference.empty()) << describe(c, kDType) << ": " << difference;
+}
+
+template void expect_same_bits(const Case&, const float*, const float*, std::int64_t, std::int64_t);
+template void expect_same_bits(const Case&, const BF16*, const BF16*, std::int64_t, std::int64_t);
+template void expect_same_bits(const Case&, const std::int8_t*, const std::int8_t*, std::int64_t,
+                               std::int64_t);
+
+kernels::Backend& definition_backend() {
+  static const std::unique_ptr<kernels::Backend> backend = cpu::make_definition_backend();
+  return *backend;
+}
+
+void for_each_backend(const std::function<void(kernels::Backend&)>& fn) {
+  for (const std::int64_t target : hwy::SupportedAndGeneratedTargets()) {
+    use_targets(target);
+    for (const int num_threads : {1, 2, 3, 5}) fn(backend_with_threads(num_threads));
+    use_targets(0);
+  }
+}
+
+kernels::Backend& best_backend() {
+  return backend_with_threads(2);
+}
+
+}  // namespace h3s::test
