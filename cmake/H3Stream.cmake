@@ -14,7 +14,7 @@ endif()
 add_library(h3s_flags INTERFACE)
 # Contraction is a choice made in the source (std::fma), never by the compiler: the definitions and the vector code
 # must round alike.
-target_compile_options(h3s_flags INTERFACE -Wall -Wextra -Wpedantic -Wshadow -Wno-psabi -ffp-contract=off
+target_compile_options(h3s_flags INTERFACE -Wall -Wextra -Wpedantic -Wshadow -Wno-psabi -Wno-missing-field-initializers -ffp-contract=off
                        -fno-fast-math)
 if(CMAKE_SYSTEM_PROCESSOR MATCHES "x86_64|AMD64")
   # AVX2, FMA, F16C, BMI2: every x86 processor of the last decade; wider vectors are chosen at run time.

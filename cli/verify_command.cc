@@ -1,0 +1,164 @@
+// h3stream verify: reference files and plan equality.
+#include <algorithm>
+#include <cstdio>
+#include <filesystem>
+#include <memory>
+#include <nlohmann/json.hpp>
+
+#include "base/bytes.h"
+#include "base/error.h"
+#include "commands.h"
+#include "verify/verify.h"
+
+namespace h3s::cli {
+namespace {
+
+using nlohmann::json;
+
+struct Options {
+  std::vector<std::string> golden;
+  std::string model;
+  std::string plans = "some";
+  bool as_json = false;
+  std::string compute = "bf16";
+  verify::RandomJob random;
+};
+
+// The files named, and every .safetensors of the folders named, sorted.
+std::vector<std::string> expand(const std::vector<std::string>& paths) {
+  std::vector<std::string> files;
+  for (const std::string& path : paths) {
+    if (!std::filesystem::is_directory(path)) {
+      files.push_back(path);
+      continue;
+    }
+    const std::size_t first = files.size();
+    for (const auto& entry : std::filesystem::directory_iterator(path))
+      if (entry.path().extension() == ".safetensors") files.push_back(entry.path().string());
+    if (files.size() == first) fail(Status::kInvalidArgument, "{}: holds no .safetensors file", path);
+    std::sort(files.begin() + static_cast<std::ptrdiff_t>(first), files.end());
+  }
+  return files;
+}
+
+json to_json(const verify::Report& report) {
+  json out{{"path", report.path}, {"ok", report.ok()}, {"skipped", report.skipped}};
+  for (const verify::Check& c : report.checks)
+    out["checks"].push_back({{"name", c.name}, {"elements", c.elements}, {"our_error", c.our_error},
+                             {"stock_error", c.stock_error}, {"ratio", c.ratio()}, {"distance", c.distance},
+                             {"ok", c.ok}, {"rule", c.rule}});
+  for (const verify::PlanResult& p : report.plans)
+    out["plans"].push_back({{"plan", p.plan.describe()}, {"equal", p.equal}, {"difference", p.difference},
+                            {"peak_device_bytes", p.peak_bytes[0]}, {"peak_pinned_bytes", p.peak_bytes[1]},
+                            {"peak_host_bytes", p.peak_bytes[2]}});
+  return out;
+}
+
+std::string number(double value) { return value > 0 ? fmt::format("{:.3e}", value) : "-"; }
+
+void print_checks(const verify::Report& report) {
+  if (report.checks.empty()) return;
+  fmt::print("  {:<18}{:>10}{:>12}{:>12}{:>8}{:>12}  \n", "tensor", "elements", "our error", "stock's", "ratio",
+             "distance");
+  for (const verify::Check& c : report.checks)
+    fmt::print("  {:<18}{:>10}{:>12}{:>12}{:>8}{:>12}  {:<4}  {}\n", c.name, c.elements, number(c.our_error),
+               number(c.stock_error), c.stock_error > 0 ? fmt::format("{:.3f}", c.ratio()) : "-", number(c.distance),
+               c.ok ? "OK" : "FAIL", c.rule);
+}
+
+void print_plans(const verify::Report& report) {
+  const auto unequal = std::count_if(report.plans.begin(), report.plans.end(), [](const auto& p) { return !p.equal; });
+  fmt::print("  plans: {} run, {}\n", report.plans.size(),
+             unequal == 0 ? "all bits equal" : fmt::format("{} DIFFER from the first", unequal));
+  for (const verify::PlanResult& p : report.plans)
+    fmt::print("    {:<5} device {:>11}  pinned {:>11}  {}{}\n", p.equal ? "equal" : "FAIL",
+               format_bytes(p.peak_bytes[0]), format_bytes(p.peak_bytes[1]), p.plan.describe(),
+               p.equal ? "" : ": " + p.difference);
+}
+
+void print(const verify::Report& report) {
+  if (!report.skipped.empty()) {
+    fmt::print("{}\n  SKIP  {}\n\n", report.path, report.skipped);
+    return;
+  }
+  fmt::print("{}\n", report.path);
+  print_checks(report);
+  print_plans(report);
+  fmt::print("  {}\n\n", report.ok() ? "OK" : "FAIL");
+  std::fflush(stdout);
+}
+
+verify::Report verify_one(const std::string& path, const std::vector<verify::NamedPlan>& plans, bool named) {
+  const auto progress = [](const std::string& line) { fmt::print(stderr, "{}\n", line); };
+  try {
+    return verify::verify_golden(path, plans, progress);
+  } catch (const Error& e) {
+    // A folder may hold other files beside references; a file that was named must be one.
+    if (named || e.status() != Status::kBadFile) throw;
+    return {.path = path, .skipped = e.what()};
+  }
+}
+
+std::vector<verify::Report> collect(const Options& options, const std::vector<verify::NamedPlan>& plans) {
+  std::vector<verify::Report> reports;
+  for (const std::string& path : expand(options.golden)) {
+    const bool named = std::find(options.golden.begin(), options.golden.end(), path) != options.golden.end();
+    reports.push_back(verify_one(path, plans, named));
+    if (!options.as_json) print(reports.back());
+  }
+  if (!options.model.empty()) {
+    verify::RandomJob random = options.random;
+    random.compute = options.compute == "fp32" ? DType::kF32 : DType::kBF16;
+    reports.push_back(verify::verify_model(options.model, random, plans,
+                                           [](const std::string& line) { fmt::print(stderr, "{}\n", line); }));
+    if (!options.as_json) print(reports.back());
+  }
+  return reports;
+}
+
+int run_verify(const Options& options) {
+  if (options.golden.empty() && options.model.empty())
+    fail(Status::kInvalidArgument, "[verify] expected --golden PATH... or --model FILE");
+  const std::vector<verify::Report> reports = collect(options, verify::plan_list(options.plans));
+  const auto failed = std::count_if(reports.begin(), reports.end(), [](const auto& r) { return !r.ok(); });
+  const auto skipped =
+      std::count_if(reports.begin(), reports.end(), [](const auto& r) { return !r.skipped.empty(); });
+  if (options.as_json) {
+    json out{{"ok", failed == 0}, {"files", json::array()}};
+    for (const verify::Report& report : reports) out["files"].push_back(to_json(report));
+    fmt::print("{}\n", out.dump(2));
+  } else {
+    fmt::print("{} checked, {} failed, {} skipped\n", static_cast<std::int64_t>(reports.size()) - skipped, failed,
+               skipped);
+  }
+  return failed == 0 ? 0 : 1;
+}
+
+}  // namespace
+
+void add_verify(CLI::App& app, Run& run) {
+  auto options = std::make_shared<Options>();
+  CLI::App* command = app.add_subcommand("verify", "Check results against reference files, and every plan against the first");
+  command->add_option("--golden", options->golden, "Reference files, or folders of them");
+  command->add_option("--model", options->model, "A checkpoint: run a random job under every plan");
+  command->add_option("--plans", options->plans, "Plans to compare: few (3), some (8), all (29)")
+      ->capture_default_str()
+      ->check(CLI::IsMember({"few", "some", "all"}));
+  command->add_option("--compute", options->compute, "With --model: type of activations, bf16 or fp32")
+      ->capture_default_str()
+      ->check(CLI::IsMember({"bf16", "fp32"}));
+  spec::JobSpec& job = options->random.job;
+  command->add_option("--text-len", job.text_len, "With --model: text tokens")->capture_default_str();
+  command->add_option("--latent-t", job.latent_t, "With --model: latent frames")->capture_default_str();
+  command->add_option("--latent-h", job.latent_h, "With --model: latent rows")->capture_default_str();
+  command->add_option("--latent-w", job.latent_w, "With --model: latent columns")->capture_default_str();
+  command->add_option("--audio-t", job.audio_t, "With --model: audio latent steps")->capture_default_str();
+  command->add_option("--seed", options->random.seed, "With --model: seed of the random inputs")->capture_default_str();
+  command->add_option("--sigma", options->random.sigma, "With --model: noise level, 0 to 1")
+      ->capture_default_str()
+      ->check(CLI::Range(0.0, 1.0));
+  command->add_flag("--json", options->as_json, "Print one JSON object instead of tables");
+  command->callback([options, &run] { run = [options] { return run_verify(*options); }; });
+}
+
+}  // namespace h3s::cli
