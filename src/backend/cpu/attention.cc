@@ -25,10 +25,12 @@
 
 #undef HWY_TARGET_INCLUDE
 #define HWY_TARGET_INCLUDE "backend/cpu/attention.cc"
+#include "backend/cpu/targets.h"
+
+#include "hwy/foreach_target.h"
+
 #include "backend/cpu/math-inl.h"
 #include "backend/cpu/micro_kernel-inl.h"
-#include "backend/cpu/targets.h"
-#include "hwy/foreach_target.h"
 
 #ifndef H3S_CPU_ATTENTION_CONSTANTS
 #define H3S_CPU_ATTENTION_CONSTANTS

@@ -13,9 +13,11 @@
 
 #undef HWY_TARGET_INCLUDE
 #define HWY_TARGET_INCLUDE "backend/cpu/final_modulate.cc"
-#include "backend/cpu/reduce-inl.h"
 #include "backend/cpu/targets.h"
+
 #include "hwy/foreach_target.h"
+
+#include "backend/cpu/reduce-inl.h"
 
 #if HWY_ONCE
 namespace h3s::cpu {

@@ -1,10 +1,9 @@
-// linear: y[m][n] = round(total + bias[n]), total = sum over K blocks of (sum over the block of x[m][k]
-// w[n][k]).
+// linear: y[m][n] = round(total + bias[n]), total = sum over K blocks of the block's sum of x[m][k] w[n][k].
 //
 // Rounding: operands are exact in float; inside a block of kLinearKBlock one fused multiply-add chain from
 // zero, k ascending; block sums added in order to a float total that starts at zero; bias added; one rounding
-// to y_dtype. Equal to linear_definition bit for bit, hence under any slicing of rows or columns. Bytes
-// moved: W once per 512 rows of x, x once per 384 columns of W, y once.
+// to y_dtype. Equal to linear_definition bit for bit, hence under any slicing of rows or columns.
+// Bytes moved: W once per 512 rows of x, x once per 384 columns of W, y once.
 #include "kernels/linear.h"
 
 #include <cmath>
@@ -16,9 +15,11 @@
 
 #undef HWY_TARGET_INCLUDE
 #define HWY_TARGET_INCLUDE "backend/cpu/linear.cc"
-#include "backend/cpu/gemm-inl.h"
 #include "backend/cpu/targets.h"
+
 #include "hwy/foreach_target.h"
+
+#include "backend/cpu/gemm-inl.h"
 
 #if HWY_ONCE
 namespace h3s::cpu {

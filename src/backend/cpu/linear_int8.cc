@@ -14,9 +14,11 @@
 
 #undef HWY_TARGET_INCLUDE
 #define HWY_TARGET_INCLUDE "backend/cpu/linear_int8.cc"
-#include "backend/cpu/gemm-inl.h"
 #include "backend/cpu/targets.h"
+
 #include "hwy/foreach_target.h"
+
+#include "backend/cpu/gemm-inl.h"
 
 #if HWY_ONCE
 namespace h3s::cpu {

@@ -12,8 +12,10 @@
 #undef HWY_TARGET_INCLUDE
 #define HWY_TARGET_INCLUDE "backend/cpu/modulation_table.cc"
 #include "backend/cpu/targets.h"
-#include "backend/cpu/vec-inl.h"
+
 #include "hwy/foreach_target.h"
+
+#include "backend/cpu/vec-inl.h"
 
 #if HWY_ONCE
 namespace h3s::cpu {

@@ -12,9 +12,11 @@
 
 #undef HWY_TARGET_INCLUDE
 #define HWY_TARGET_INCLUDE "backend/cpu/quantize_rows.cc"
-#include "backend/cpu/quantize-inl.h"
 #include "backend/cpu/targets.h"
+
 #include "hwy/foreach_target.h"
+
+#include "backend/cpu/quantize-inl.h"
 
 #if HWY_ONCE
 namespace h3s::cpu {

@@ -10,9 +10,11 @@
 
 #undef HWY_TARGET_INCLUDE
 #define HWY_TARGET_INCLUDE "backend/cpu/silu.cc"
-#include "backend/cpu/math-inl.h"
 #include "backend/cpu/targets.h"
+
 #include "hwy/foreach_target.h"
+
+#include "backend/cpu/math-inl.h"
 
 #if HWY_ONCE
 namespace h3s::cpu {

@@ -13,10 +13,12 @@
 
 #undef HWY_TARGET_INCLUDE
 #define HWY_TARGET_INCLUDE "backend/cpu/swiglu_quantize_rows.cc"
+#include "backend/cpu/targets.h"
+
+#include "hwy/foreach_target.h"
+
 #include "backend/cpu/math-inl.h"
 #include "backend/cpu/quantize-inl.h"
-#include "backend/cpu/targets.h"
-#include "hwy/foreach_target.h"
 
 #if HWY_ONCE
 namespace h3s::cpu {
