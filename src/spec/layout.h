@@ -91,6 +91,13 @@ struct TimestepOptions {
 
 Timesteps make_timesteps(const Layout& layout, float sigma, const TimestepOptions& options);
 
+// The sigmas of both streams in binary32, step by step whatever `double_precision` says: what the audio carry of the
+// outer forward is computed from.
+struct StreamSigmas {
+  float video = 1, audio = 1;
+};
+StreamSigmas stream_sigmas(float sigma, const TimestepOptions& options);
+
 // Pixel sizes to latent sizes, as stock aligns them.
 std::int64_t align_frames(std::int64_t frames);          // up to 17k + 5, at least 5
 std::int64_t latent_frames(std::int64_t aligned_frames);

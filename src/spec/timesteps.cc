@@ -110,6 +110,11 @@ std::vector<kernels::ModSegment> modulation_rows(const Layout& layout, const Tim
 
 }  // namespace
 
+StreamSigmas stream_sigmas(float sigma, const TimestepOptions& options) {
+  const float video = network_sigma(sigma, options.reciprocal_division);
+  return {video, reshift(video, options.shift_video, options.shift_audio)};
+}
+
 Timesteps make_timesteps(const Layout& layout, float sigma, const TimestepOptions& options) {
   Timesteps steps;
   const float sigma_video = network_sigma(sigma, options.reciprocal_division);
