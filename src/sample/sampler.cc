@@ -1,0 +1,110 @@
+#include "sample/sampler.h"
+
+#include <algorithm>
+#include <cstring>
+#include <utility>
+
+#include "base/error.h"
+#include "sample/audio_carry.h"
+#include "sample/randn.h"
+
+namespace h3s::sample {
+namespace {
+
+constexpr auto kFloatBytes = static_cast<std::int64_t>(sizeof(float));
+
+void check_sigmas(const std::vector<float>& sigmas) {
+  if (sigmas.size() < 2) fail(Status::kInvalidArgument, "[sampler] a schedule needs at least one step");
+  for (std::size_t i = 0; i + 1 < sigmas.size(); ++i)
+    if (!(sigmas[i] > 0.0f && sigmas[i] <= 1.0f && sigmas[i + 1] <= sigmas[i]))
+      fail(Status::kInvalidArgument, "[sampler] sigmas must descend from at most 1, got {} then {}",
+           sigmas[i], sigmas[i + 1]);
+  if (sigmas.back() != 0.0f)
+    fail(Status::kInvalidArgument, "[sampler] the last sigma must be 0, got {}", sigmas.back());
+}
+
+SamplerOptions checked(SamplerOptions options) {
+  check_sigmas(options.sigmas);
+  if (options.video_elements < 1 || options.audio_elements < 1)
+    fail(Status::kInvalidArgument, "[sampler] expected video and audio, got {} and {} elements",
+         options.video_elements, options.audio_elements);
+  if (options.compute != DType::kBF16 && options.compute != DType::kF32)
+    fail(Status::kInvalidArgument, "[sampler] the compute type must be BF16 or F32, got {}",
+         dtype_name(options.compute));
+  return options;
+}
+
+// x holds noise. Each product and the sum round to float32, as two tensors' product and sum do.
+void scale_noise(float* x, std::int64_t n, const float* latent, float latent_scale, float sigma) {
+  const float rest = 1.0f - sigma;
+  for (std::int64_t i = 0; i < n; ++i) {
+    const float start = latent == nullptr ? 0.0f : latent[i] * latent_scale;
+    x[i] = sigma * x[i] + rest * start;
+  }
+}
+
+// The two-stage form, each operation one float32 rounding: denoised = x - v sigma; d = (x - denoised) /
+// sigma; x + d (next - sigma).
+void euler_step(float* x, const float* velocity, std::int64_t n, float sigma, float next) {
+  const float dt = next - sigma;
+  for (std::int64_t i = 0; i < n; ++i) {
+    const float denoised = x[i] - velocity[i] * sigma;
+    x[i] = x[i] + (x[i] - denoised) / sigma * dt;
+  }
+}
+
+}  // namespace
+
+EulerSampler::EulerSampler(mem::Accountant& accountant, SamplerOptions options)
+    : options_(checked(std::move(options))),
+      audio_scale_(options_.timesteps.shift_video / options_.timesteps.shift_audio),
+      state_(accountant.allocate(mem::Space::kHost, elements() * kFloatBytes, "sampler state")),
+      velocity_(accountant.allocate(mem::Space::kHost, elements() * kFloatBytes, "velocity")),
+      carried_audio_(accountant.allocate(mem::Space::kHost, options_.audio_elements * kFloatBytes,
+                                         "audio as the network sees it")) {}
+
+void EulerSampler::start(std::uint64_t seed, const float* video_latent, const float* audio_latent) {
+  const std::int64_t num_video = options_.video_elements, num_audio = options_.audio_elements;
+  auto* video = state_.as<float>();
+  float* audio = video + num_video;
+  TorchGenerator generator(seed);
+  generator.randn(video, num_video);
+  generator.randn(audio, num_audio);
+  scale_noise(video, num_video, video_latent, 1.0f, options_.sigmas.front());
+  scale_noise(audio, num_audio, audio_latent, static_cast<float>(audio_scale_), options_.sigmas.front());
+  steps_done_ = 0;
+}
+
+void EulerSampler::restore(std::int64_t steps_done, const void* state) {
+  if (steps_done < 0 || steps_done > num_steps())
+    fail(Status::kInvalidArgument, "[sampler] {} steps done of a schedule of {}", steps_done, num_steps());
+  std::memcpy(state_.data(), state, static_cast<std::size_t>(elements() * kFloatBytes));
+  steps_done_ = steps_done;
+}
+
+void EulerSampler::step(const Network& network) {
+  H3S_ASSERT(!done());
+  const float sigma = options_.sigmas[static_cast<std::size_t>(steps_done_)];
+  const float next = options_.sigmas[static_cast<std::size_t>(steps_done_) + 1];
+  evaluate(network, sigma);
+  euler_step(state_.as<float>(), velocity_.as<float>(), elements(), sigma, next);
+  ++steps_done_;
+}
+
+void EulerSampler::evaluate(const Network& network, float sigma) {
+  const AudioCarry carry(sigma, options_.timesteps, options_.compute);
+  auto* velocity = velocity_.as<float>();
+  float* audio_velocity = velocity + options_.video_elements;
+  auto* audio = carried_audio_.as<float>();
+  carry.enter(state() + options_.video_elements, options_.audio_elements, audio);
+  network(video(), audio, sigma, velocity, audio_velocity);
+  carry.leave(audio, options_.audio_elements, audio_velocity);
+}
+
+void EulerSampler::copy_audio(float* out) const {
+  const auto scale = static_cast<float>(audio_scale_);
+  const float* audio = state() + options_.video_elements;
+  std::transform(audio, audio + options_.audio_elements, out, [scale](float x) { return x / scale; });
+}
+
+}  // namespace h3s::sample
