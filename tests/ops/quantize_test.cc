@@ -1,0 +1,137 @@
+// quantize_rows and swiglu_quantize_rows.
+#include <fmt/format.h>
+
+#include "kernels/linear.h"
+#include "ops/op_test.h"
+
+namespace h3s::test {
+namespace {
+
+void expect_same(const Case& info, const Guarded<std::int8_t>& want, const Guarded<float>& want_scale,
+                 const Guarded<std::int8_t>& got, const Guarded<float>& got_scale, std::int64_t k) {
+  EXPECT_TRUE(got.guards_intact() && got_scale.guards_intact()) << describe(info, DType::kI8);
+  expect_same_bits(info, want.data(), got.data(), want.count(), k);
+  expect_same_bits(info, want_scale.data(), got_scale.data(), want_scale.count(), 1);
+}
+
+template <typename T>
+void expect_quantize(std::int64_t m, std::int64_t k, std::int64_t group, float magnitude = 1.0f) {
+  const auto seed = static_cast<std::uint64_t>(m * 1000 + k + group);
+  const std::vector<T> x = random_values<T>(m * (k + 3), seed, magnitude);
+  Guarded<std::int8_t> want(m * k), got(m * k);
+  Guarded<float> want_scale(m), got_scale(m);
+  kernels::QuantizeRowsArgs args{x.data(), kDTypeOf<T>, k + 3, group, want.data(), want_scale.data(), m, k};
+  definition_backend().quantize_rows(args);
+  args.codes = got.data();
+  args.scale = got_scale.data();
+  for_each_backend([&](kernels::Backend& backend) {
+    got.poison();
+    got_scale.poison();
+    backend.quantize_rows(args);
+    const Case info{"quantize_rows", fmt::format("m {} k {} group {}", m, k, group), seed, backend.name()};
+    expect_same(info, want, want_scale, got, got_scale, k);
+  });
+}
+
+template <typename T>
+void expect_swiglu_quantize(std::int64_t m, std::int64_t k, std::int64_t group) {
+  const auto seed = static_cast<std::uint64_t>(m * 1000 + k + group);
+  const std::vector<T> gate_up = random_values<T>(m * 2 * k, seed, 4.0f);
+  Guarded<std::int8_t> want(m * k), got(m * k);
+  Guarded<float> want_scale(m), got_scale(m);
+  kernels::SwigluQuantizeRowsArgs args{gate_up.data(),    kDTypeOf<T>, group, want.data(),
+                                       want_scale.data(), m,           k};
+  definition_backend().swiglu_quantize_rows(args);
+  args.codes = got.data();
+  args.scale = got_scale.data();
+  for_each_backend([&](kernels::Backend& backend) {
+    got.poison();
+    got_scale.poison();
+    backend.swiglu_quantize_rows(args);
+    const Case info{"swiglu_quantize_rows", fmt::format("m {} k {} group {}", m, k, group), seed,
+                    backend.name()};
+    expect_same(info, want, want_scale, got, got_scale, k);
+  });
+}
+
+// The worked example of the int8 format, group 4: 70.62 becomes 70 because the quotient passes through bf16.
+TEST(QuantizeRows, HandValues) {
+  const float x[4] = {1.5f, -0.75f, 2, 0.25f};
+  std::int8_t codes[4];
+  float scale;
+  best_backend().quantize_rows({x, DType::kF32, 4, 4, codes, &scale, 1, 4});
+  EXPECT_EQ(codes[0], 70);
+  EXPECT_EQ(codes[1], -28);
+  EXPECT_EQ(codes[2], 127);
+  EXPECT_EQ(codes[3], 0);
+  EXPECT_EQ(scale, 2.25f * (1.0f / 127.0f));  // one bit from 2.25f / 127, the example's portable form
+}
+
+TEST(QuantizeRows, ZeroRow) {
+  const std::vector<BF16> x(70, to_bf16(0.0f));
+  std::vector<std::int8_t> codes(70, 1);
+  float scale;
+  best_backend().quantize_rows({x.data(), DType::kBF16, 70, 0, codes.data(), &scale, 1, 70});
+  EXPECT_EQ(scale, 1e-30f);
+  EXPECT_EQ(codes, std::vector<std::int8_t>(70, 0));
+}
+
+// The rotation is its own inverse, and of a unit vector gives a row of the normalised matrix: 1/16 with
+// signs.
+TEST(QuantizeRows, RotationOfAUnitVector) {
+  std::vector<float> x(256, 0.0f);
+  x[37] = 16;
+  std::vector<std::int8_t> codes(256);
+  float scale;
+  best_backend().quantize_rows({x.data(), DType::kF32, 256, 256, codes.data(), &scale, 1, 256});
+  // Position 37 = 0211 in base 4: the sign is the product of the entries of H4 over the digits; the row of H4
+  // for output digit i and input digit j is +1 except -1 where i + j = 3.
+  for (int i = 0; i < 256; ++i) {
+    int sign = 1;
+    for (int shift = 0; shift < 8; shift += 2)
+      if (((i >> shift) & 3) + ((37 >> shift) & 3) == 3) sign = -sign;
+    ASSERT_EQ(codes[static_cast<std::size_t>(i)], 127 * sign) << i;
+  }
+}
+
+TEST(QuantizeRows, Sizes) {
+  for (const std::int64_t size : kSizes) {
+    expect_quantize<BF16>(3, size, 0);
+    expect_quantize<float>(size, 33, 0);
+  }
+}
+
+TEST(QuantizeRows, Groups) {
+  for (const std::int64_t group : {4, 16, 64, 256})
+    for (const std::int64_t groups : {1, 3, 5}) {
+      expect_quantize<BF16>(3, groups * group, group);
+      expect_quantize<float>(2, groups * group, group);
+    }
+}
+
+TEST(QuantizeRows, ExtremeMagnitudes) {
+  expect_quantize<float>(4, 100, 0, 1e38f);
+  expect_quantize<float>(4, 100, 0, 1e-38f);
+  expect_quantize<BF16>(4, 64, 16, 1e-30f);
+}
+
+TEST(SwigluQuantizeRows, Sizes) {
+  for (const std::int64_t size : kSizes) expect_swiglu_quantize<BF16>(3, size, 0);
+  for (const std::int64_t group : {4, 16, 64, 256}) expect_swiglu_quantize<BF16>(5, 3 * group, group);
+  expect_swiglu_quantize<float>(5, 512, 256);
+}
+
+TEST(SwigluQuantizeRows, RowsInParts) {
+  constexpr std::int64_t kM = 129, kK = 64;
+  const std::vector<BF16> x = random_values<BF16>(kM * 2 * kK, 2);
+  Guarded<std::int8_t> whole(kM * kK), parts(kM * kK);
+  Guarded<float> scale(kM), part_scale(kM);
+  best_backend().swiglu_quantize_rows({x.data(), DType::kBF16, 64, whole.data(), scale.data(), kM, kK});
+  for (std::int64_t m = 0; m < kM; m += 50)
+    best_backend().swiglu_quantize_rows({x.data() + m * 2 * kK, DType::kBF16, 64, parts.data() + m * kK,
+                                         part_scale.data() + m, std::min<std::int64_t>(50, kM - m), kK});
+  expect_same({"swiglu_quantize_rows", "in parts", 2, ""}, whole, scale, parts, part_scale, kK);
+}
+
+}  // namespace
+}  // namespace h3s::test
