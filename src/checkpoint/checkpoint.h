@@ -18,7 +18,7 @@ namespace h3s::checkpoint {
 enum class WeightFormat { kBF16, kF16, kF32, kInt8Tensorwise };
 const char* weight_format_name(WeightFormat format);  // "bf16", "fp16", "fp32", "int8_tensorwise"
 
-// A linear layer as stored. Pointers go into the mapping and may be unaligned.
+// A linear layer as stored. The pointers live as long as any copy of the Checkpoint; data may be unaligned.
 struct LinearSource {
   std::string key;  // full key of the weight in the file
   WeightFormat format = WeightFormat::kBF16;
@@ -29,6 +29,7 @@ struct LinearSource {
   std::int64_t rotate_group = 0;          // int8 ConvRot group; 0: not rotated
 };
 
+// Copyable (copies share the mapping); thread-safe.
 class Checkpoint {
  public:
   // Throws Error(kBadFile / kUnsupported) naming file, key and reason: missing keys, gaps in block numbers,

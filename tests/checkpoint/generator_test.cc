@@ -74,14 +74,16 @@ TEST(Generator, StoredValuesAreTheRoundedOnes) {
   const auto whole = values(generator, 5, 4104);
   std::vector<BF16> bf16(whole.size());
   generator.stored(DType::kBF16, 5, 4104, reinterpret_cast<std::byte*>(bf16.data()));
-  for (std::size_t i = 0; i < whole.size(); ++i) ASSERT_EQ(bf16[i].bits, to_bf16(whole[i]).bits) << "element " << i;
+  for (std::size_t i = 0; i < whole.size(); ++i)
+    ASSERT_EQ(bf16[i].bits, to_bf16(whole[i]).bits) << "element " << i;
   std::vector<float> f32(whole.size());
   generator.stored(DType::kF32, 5, 4104, reinterpret_cast<std::byte*>(f32.data()));
   EXPECT_EQ(f32, whole);
 }
 
 TEST(Generator, InputsAreBf16Numbers) {
-  for (const float v : values(TensorGenerator::input("t2va.video", kSeed), 0, 1000)) EXPECT_EQ(v, round_to<BF16>(v));
+  for (const float v : values(TensorGenerator::input("t2va.video", kSeed), 0, 1000))
+    EXPECT_EQ(v, round_to<BF16>(v));
 }
 
 TEST(Generator, RealInt8FileHasTheSizeOfItsParts) {

@@ -1,4 +1,5 @@
-// The weight quantiser: the worked example of the format, every code and scale of the golden files, and the inverse.
+// The weight quantiser: the worked example of the format, every code and scale of the golden files, and the
+// inverse.
 #include "checkpoint/quantize_int8.h"
 
 #include <fmt/format.h>
@@ -81,8 +82,8 @@ TEST(QuantizeInt8, DequantizedIsWithinHalfAStep) {
     const Quantized q = quantize(row, group);
     std::vector<float> back(row.size());
     dequantize_int8_row(q.codes, q.scale, group, back);
-    // Errors of one group: each code is off by at most half a step, a quarter more for the bf16 quotient and 1/256 of
-    // the value for the bf16 divisor (127 steps at most); the rotation keeps their root mean square.
+    // Errors of one group: each code is off by at most half a step, a quarter more for the bf16 quotient and
+    // 1/256 of the value for the bf16 divisor (127 steps at most); the rotation keeps their root mean square.
     const double bound = q.scale * (0.75 + 127.0 / 256);
     double square = 0;
     for (std::size_t i = 0; i < row.size(); ++i) square += std::pow(back[i] - to_float(row[i]), 2);
@@ -116,7 +117,8 @@ void compare_layer(const io::SafetensorsReader& golden, const io::TensorInfo& in
     for (std::int64_t c = 0; c < k; ++c) {
       const int expected = codes[r * k + c], got = q.codes[static_cast<std::size_t>(c)];
       if (expected == got) continue;
-      if (out.codes++ == 0) out.first = fmt::format("{} [{},{}]: expected {}, got {}", key, r, c, expected, got);
+      if (out.codes++ == 0)
+        out.first = fmt::format("{} [{},{}]: expected {}, got {}", key, r, c, expected, got);
     }
     out.compared += k;
   }
