@@ -1,60 +1,93 @@
 #include "sample/condition.h"
 
+#include <algorithm>
+
+#include "sample/float_buffer.h"
 #include "sample/randn.h"
 
 namespace h3s::sample {
 namespace {
 
-mem::Buffer allocate_floats(mem::Accountant& accountant, std::int64_t count, const char* tag) {
-  if (count == 0) return {};
-  return accountant.allocate(mem::Space::kHost, count * static_cast<std::int64_t>(sizeof(float)), tag);
-}
-
-void add_noise(float* rows, std::int64_t count, double aug, std::uint64_t seed, mem::Accountant& accountant) {
-  if (aug >= 1.0) return;
-  const mem::Buffer noise = allocate_floats(accountant, count, "condition noise");
-  const auto* n = noise.as<float>();
-  TorchGenerator(seed).randn(noise.as<float>(), count);
-  const auto keep = static_cast<float>(aug), rest = static_cast<float>(1.0 - aug);
-  for (std::int64_t i = 0; i < count; ++i) rows[i] = keep * rows[i] + rest * n[i];
-}
-
-std::int64_t total_elements(const std::vector<spec::VideoShape>& shapes) {
-  std::int64_t sum = 0;
-  for (const spec::VideoShape& shape : shapes) sum += shape.rows() * shape.columns();
-  return sum;
-}
+// How the latents of one stream become rows.
+struct Stream {
+  const char* tag;
+  std::int64_t (*num_values)(const io::TensorInfo&);  // in the rows of a latent
+  void (*fill)(const io::TensorInfo&, const float* latent, float* rows);
+};
 
 spec::VideoShape video_shape(const io::TensorInfo& info) {
   return {info.shape[1], info.shape[2], info.shape[3], info.shape[4]};
 }
 
-mem::Buffer visual_rows(const Inputs& inputs, const ConditionOptions& options, mem::Accountant& accountant) {
-  std::vector<spec::VideoShape> shapes;
-  for (const io::TensorInfo* info : inputs.visual_latents()) shapes.push_back(video_shape(*info));
-  mem::Buffer out = allocate_floats(accountant, total_elements(shapes), "visual condition rows");
-  auto* rows = out.as<float>();
-  for (std::size_t i = 0; i < shapes.size(); ++i) {
-    const mem::Buffer latent = inputs.load(*inputs.visual_latents()[i], accountant, "condition latent");
-    const std::int64_t count = shapes[i].rows() * shapes[i].columns();
-    spec::patchify_rows(latent.as<float>(), shapes[i], 0, shapes[i].rows(), rows);
-    add_noise(rows, count, options.visual_aug, options.seed, accountant);
-    rows += count;
-  }
-  return out;
+spec::AudioShape audio_shape(const io::TensorInfo& info) {
+  return {info.shape[1], info.shape[3]};
 }
 
-mem::Buffer audio_rows(const Inputs& inputs, const ConditionOptions& options, mem::Accountant& accountant) {
-  std::int64_t total = 0;
-  for (const io::TensorInfo* info : inputs.audio_latents()) total += info->elements();
-  mem::Buffer out = allocate_floats(accountant, total, "audio condition rows");
+const Stream kVisual = {
+    "visual condition rows",
+    [](const io::TensorInfo& info) { return video_shape(info).rows() * video_shape(info).columns(); },
+    [](const io::TensorInfo& info, const float* latent, float* rows) {
+      spec::patchify_rows(latent, video_shape(info), 0, video_shape(info).rows(), rows);
+    }};
+
+const Stream kAudio = {"audio condition rows", [](const io::TensorInfo& info) { return info.elements(); },
+                       [](const io::TensorInfo& info, const float* latent, float* rows) {
+                         spec::pack_audio_rows(latent, audio_shape(info), 0, audio_shape(info).rows(), rows);
+                       }};
+
+// The conditions of one stream, and the noise they get.
+struct StreamJob {
+  const Stream& stream;
+  const std::vector<const io::TensorInfo*>& latents;
+  double aug;
+  std::uint64_t seed;
+
+  bool noisy() const { return aug < 1.0; }
+};
+
+StreamJob visual_job(const Inputs& inputs, const ConditionOptions& options) {
+  return {kVisual, inputs.visual_latents(), options.visual_aug, options.seed};
+}
+
+StreamJob audio_job(const Inputs& inputs, const ConditionOptions& options) {
+  return {kAudio, inputs.audio_latents(), options.audio_aug, options.seed + 1};
+}
+
+std::int64_t total_values(const StreamJob& job) {
+  std::int64_t sum = 0;
+  for (const io::TensorInfo* info : job.latents) sum += job.stream.num_values(*info);
+  return sum;
+}
+
+std::int64_t transient_bytes(const StreamJob& job) {
+  std::int64_t most = 0;
+  for (const io::TensorInfo* info : job.latents)
+    most = std::max(most, float_buffer_bytes(job.noisy() ? job.stream.num_values(*info) : info->elements()));
+  return most;
+}
+
+void add_noise(const StreamJob& job, float* rows, std::int64_t count, mem::Accountant& accountant) {
+  const mem::Buffer buffer = allocate_floats(accountant, count, "condition noise");
+  auto* noise = buffer.as<float>();
+  TorchGenerator(job.seed).randn(noise, count);
+  const auto keep = static_cast<float>(job.aug), rest = static_cast<float>(1.0 - job.aug);
+  for (std::int64_t i = 0; i < count; ++i) rows[i] = keep * rows[i] + rest * noise[i];
+}
+
+void fill_rows(const StreamJob& job, const Inputs& inputs, const io::TensorInfo& info, float* rows,
+               mem::Accountant& accountant) {
+  const mem::Buffer latent = inputs.load(info, accountant, "condition latent");
+  job.stream.fill(info, latent.as<float>(), rows);
+}
+
+mem::Buffer make_rows(const StreamJob& job, const Inputs& inputs, mem::Accountant& accountant) {
+  mem::Buffer out = allocate_floats(accountant, total_values(job), job.stream.tag);
   auto* rows = out.as<float>();
-  for (const io::TensorInfo* info : inputs.audio_latents()) {
-    const mem::Buffer latent = inputs.load(*info, accountant, "condition latent");
-    const spec::AudioShape shape{info->shape[1], info->shape[3]};
-    spec::pack_audio_rows(latent.as<float>(), shape, 0, shape.rows(), rows);
-    add_noise(rows, shape.elements(), options.audio_aug, options.seed + 1, accountant);
-    rows += shape.elements();
+  for (const io::TensorInfo* info : job.latents) {
+    const std::int64_t count = job.stream.num_values(*info);
+    fill_rows(job, inputs, *info, rows, accountant);
+    if (job.noisy()) add_noise(job, rows, count, accountant);
+    rows += count;
   }
   return out;
 }
@@ -63,7 +96,17 @@ mem::Buffer audio_rows(const Inputs& inputs, const ConditionOptions& options, me
 
 ConditionRows make_condition_rows(const Inputs& inputs, const ConditionOptions& options,
                                   mem::Accountant& accountant) {
-  return {visual_rows(inputs, options, accountant), audio_rows(inputs, options, accountant)};
+  ConditionRows rows;
+  rows.visual = make_rows(visual_job(inputs, options), inputs, accountant);
+  rows.audio = make_rows(audio_job(inputs, options), inputs, accountant);
+  return rows;
+}
+
+ConditionBytes condition_bytes(const Inputs& inputs, const ConditionOptions& options) {
+  const StreamJob visual = visual_job(inputs, options), audio = audio_job(inputs, options);
+  const std::int64_t visual_bytes = float_buffer_bytes(total_values(visual));
+  const std::int64_t held = visual_bytes + float_buffer_bytes(total_values(audio));
+  return {held, std::max(visual_bytes + transient_bytes(visual), held + transient_bytes(audio))};
 }
 
 }  // namespace h3s::sample

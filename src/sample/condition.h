@@ -24,8 +24,14 @@ struct ConditionRows {
 
 // Every condition draws the same noise from its beginning: visual ones from a generator of `seed`, audio ones
 // from one of seed + 1. aug and 1 - aug are narrowed to float32; two products and their sum round once each.
-// Beside the result one condition's latent and noise are held at a time. Throws Error(kOverBudget).
+// Throws Error(kOverBudget).
 ConditionRows make_condition_rows(const Inputs& inputs, const ConditionOptions& options,
                                   mem::Accountant& accountant);
+
+// Host bytes that make_condition_rows leaves behind, and its peak: one condition's latent or noise on top.
+struct ConditionBytes {
+  std::int64_t held = 0, peak = 0;
+};
+ConditionBytes condition_bytes(const Inputs& inputs, const ConditionOptions& options);
 
 }  // namespace h3s::sample

@@ -3,6 +3,7 @@
 #include <utility>
 
 #include "base/error.h"
+#include "sample/float_buffer.h"
 #include "sample/inputs_reader.h"
 #include "sample/widen.h"
 
@@ -34,8 +35,7 @@ mem::Buffer Inputs::text(mem::Accountant& accountant) const {
 mem::Buffer Inputs::load(const io::TensorInfo& info, mem::Accountant& accountant,
                          const std::string& tag) const {
   const std::int64_t count = info.elements();
-  mem::Buffer out =
-      accountant.allocate(mem::Space::kHost, count * static_cast<std::int64_t>(sizeof(float)), tag);
+  mem::Buffer out = allocate_floats(accountant, count, tag);
   widen(file_.data(info), info.dtype, 0, count, out.as<float>());
   return out;
 }

@@ -6,12 +6,11 @@
 
 #include "base/error.h"
 #include "sample/audio_carry.h"
+#include "sample/float_buffer.h"
 #include "sample/randn.h"
 
 namespace h3s::sample {
 namespace {
-
-constexpr auto kFloatBytes = static_cast<std::int64_t>(sizeof(float));
 
 void check_sigmas(const std::vector<float>& sigmas) {
   if (sigmas.size() < 2) fail(Status::kInvalidArgument, "[sampler] a schedule needs at least one step");
@@ -58,10 +57,9 @@ void euler_step(float* x, const float* velocity, std::int64_t n, float sigma, fl
 EulerSampler::EulerSampler(mem::Accountant& accountant, SamplerOptions options)
     : options_(checked(std::move(options))),
       audio_scale_(options_.timesteps.shift_video / options_.timesteps.shift_audio),
-      state_(accountant.allocate(mem::Space::kHost, elements() * kFloatBytes, "sampler state")),
-      velocity_(accountant.allocate(mem::Space::kHost, elements() * kFloatBytes, "velocity")),
-      carried_audio_(accountant.allocate(mem::Space::kHost, options_.audio_elements * kFloatBytes,
-                                         "audio as the network sees it")) {}
+      state_(allocate_floats(accountant, elements(), "sampler state")),
+      velocity_(allocate_floats(accountant, elements(), "velocity")),
+      carried_audio_(allocate_floats(accountant, options_.audio_elements, "audio as the network sees it")) {}
 
 void EulerSampler::start(std::uint64_t seed, const float* video_latent, const float* audio_latent) {
   const std::int64_t num_video = options_.video_elements, num_audio = options_.audio_elements;
@@ -78,7 +76,7 @@ void EulerSampler::start(std::uint64_t seed, const float* video_latent, const fl
 void EulerSampler::restore(std::int64_t steps_done, const void* state) {
   if (steps_done < 0 || steps_done > num_steps())
     fail(Status::kInvalidArgument, "[sampler] {} steps done of a schedule of {}", steps_done, num_steps());
-  std::memcpy(state_.data(), state, static_cast<std::size_t>(elements() * kFloatBytes));
+  std::memcpy(state_.data(), state, static_cast<std::size_t>(elements()) * sizeof(float));
   steps_done_ = steps_done;
 }
 
@@ -101,10 +99,16 @@ void EulerSampler::evaluate(const Network& network, float sigma) {
   carry.leave(audio, options_.audio_elements, audio_velocity);
 }
 
-void EulerSampler::copy_audio(float* out) const {
+const float* EulerSampler::plain_audio() {
   const auto scale = static_cast<float>(audio_scale_);
   const float* audio = state() + options_.video_elements;
+  auto* out = carried_audio_.as<float>();
   std::transform(audio, audio + options_.audio_elements, out, [scale](float x) { return x / scale; });
+  return out;
+}
+
+std::int64_t EulerSampler::host_bytes(std::int64_t video_elements, std::int64_t audio_elements) {
+  return 2 * float_buffer_bytes(video_elements + audio_elements) + float_buffer_bytes(audio_elements);
 }
 
 }  // namespace h3s::sample

@@ -53,9 +53,13 @@ class EulerSampler {
   std::int64_t elements() const { return options_.video_elements + options_.audio_elements; }
   const float* state() const { return state_.as<float>(); }  // [elements()], audio carried
 
-  // The latents of the state as the VAEs want them: video as it is, audio without the carry factor.
+  // The latents of the state as the VAEs want them: video as it is, audio without the carry factor. The audio
+  // lies in a buffer that the next step overwrites.
   const float* video() const { return state(); }
-  void copy_audio(float* out) const;
+  const float* plain_audio();
+
+  // What the constructor allocates.
+  static std::int64_t host_bytes(std::int64_t video_elements, std::int64_t audio_elements);
 
  private:
   void evaluate(const Network& network, float sigma);

@@ -110,8 +110,7 @@ TEST(Euler, ReachesTheTargetOfAStraightField) {
     to_target(audio, kAudio, spec::stream_sigmas(sigma, {}).audio, -0.5f, av);
   };
   while (!sampler.done()) sampler.step(network);
-  std::vector<float> audio(kAudio);
-  sampler.copy_audio(audio.data());
+  const std::vector<float> audio(sampler.plain_audio(), sampler.plain_audio() + kAudio);
   for (std::int64_t i = 0; i < kVideo; ++i) EXPECT_NEAR(sampler.video()[i], 0.75f, 2e-6f);
   for (const float a : audio) EXPECT_NEAR(a, -0.5f, 2e-6f);
 }
