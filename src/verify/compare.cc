@@ -48,17 +48,18 @@ Check check_f32(const std::string& name, const std::vector<float>& ours, const s
 }
 
 Check check_ratio(const std::string& name, const std::vector<float>& ours, const std::vector<float>& stored,
-                  const std::vector<float>& yardstick) {
+                  const std::vector<float>& yardstick, double distance_bound) {
   Check check{.name = name, .elements = static_cast<std::int64_t>(stored.size())};
   check.our_error = relative_rms(ours, yardstick);
   check.stock_error = relative_rms(stored, yardstick);
   check.distance = relative_rms(ours, stored);
   const double tolerance = ratio_tolerance(check.elements);
   const bool ratio_ok = std::abs(check.ratio() - 1) <= tolerance;
-  const bool distance_ok = check.elements < kDistanceElements || check.distance <= check.stock_error;
+  const bool distance_ok = check.elements < kDistanceElements || check.distance <= distance_bound * check.stock_error;
   check.ok = ratio_ok && distance_ok;
   check.rule = fmt::format("ratio 1 +- {:.3f}", tolerance);
-  if (check.elements >= kDistanceElements) check.rule += ", distance <= stock's error";
+  if (check.elements >= kDistanceElements)
+    check.rule += fmt::format(", distance <= {:.2f} x stock's", distance_bound);
   return check;
 }
 

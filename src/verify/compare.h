@@ -29,9 +29,17 @@ struct Check {
 Check check_f32(const std::string& name, const std::vector<float>& ours, const std::vector<float>& stored,
                 double bound);
 
-// 16-bit compute: error ratio to stock within 1 +- tolerance; distance to stock at most stock's own error (n >= 500).
+// 16-bit compute: error ratio to stock within 1 +- tolerance; from 500 elements on, distance to stock at most
+// `distance_bound` x stock's own error.
 Check check_ratio(const std::string& name, const std::vector<float>& ours, const std::vector<float>& stored,
-                  const std::vector<float>& yardstick);
+                  const std::vector<float>& yardstick, double distance_bound);
+
+// Floating-point weights: both results share most of their roundings.
+inline constexpr double kSharedRoundings = 1.0;
+// Quantised activations: the GPU form rounds before the codes otherwise than the portable form of the files, so the
+// codes, and with them the errors, are nearly independent: two independent errors lie sqrt(2) apart, and each may be
+// larger than stock's by the tolerance of the ratio.
+inline constexpr double kIndependentCodes = 1.4142135623730951 * 1.05;
 
 // Every element equal.
 Check check_equal(const std::string& name, const std::vector<float>& ours, const std::vector<float>& stored);

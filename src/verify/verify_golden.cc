@@ -225,9 +225,10 @@ class GoldenRun {
       return;
     }
     const auto f32 = yardsticks(checkpoint, plan);
+    const double distance_bound = golden_.format == "bf16" ? kSharedRoundings : kIndependentCodes;
     for (std::size_t i = 0; i < names.size(); ++i)
-      report_.checks.push_back(
-          check_ratio(names[i], as_stored(golden_, capture, names[i]), golden_.floats(names[i]), f32[i]));
+      report_.checks.push_back(check_ratio(names[i], as_stored(golden_, capture, names[i]),
+                                           golden_.floats(names[i]), f32[i], distance_bound));
   }
 
   Golden golden_;

@@ -1,0 +1,99 @@
+// Structure against the stored results: the portable roundings, each block fed with the stored output of the one before,
+// so that errors do not pile up and a single misplaced rounding shows.
+#include <gtest/gtest.h>
+
+#include <cmath>
+#include <filesystem>
+
+#include "exec/engine_fixture.h"
+#include "spec/patchify.h"
+#include "verify/compare.h"
+#include "verify/golden.h"
+
+namespace h3s::test {
+namespace {
+
+using reference::Matrix;
+
+constexpr double kDistance = 6e-4;    // bf16 and int8
+constexpr double kEqualBlock = 0.97;  // share of equal elements
+constexpr double kEqualFinal = 0.998;
+
+Matrix matrix(const std::vector<float>& values, std::int64_t cols) {
+  Matrix m(static_cast<std::int64_t>(values.size()) / cols, cols);
+  std::copy(values.begin(), values.end(), m.values.begin());
+  return m;
+}
+
+double equal_share(const std::vector<float>& a, const std::vector<float>& b) {
+  std::size_t equal = 0;
+  for (std::size_t i = 0; i < a.size(); ++i) equal += a[i] == b[i];
+  return static_cast<double>(equal) / static_cast<double>(a.size());
+}
+
+std::vector<float> floats(const Matrix& m) { return {m.values.begin(), m.values.end()}; }
+
+// Stored outputs as rows of the sequence, sign undone.
+std::vector<float> stored_video_rows(const verify::Golden& g) {
+  const spec::VideoShape shape{g.spec.video_channels, g.job.latent_t, g.job.latent_h, g.job.latent_w};
+  std::vector<float> rows(static_cast<std::size_t>(shape.rows() * shape.columns()));
+  spec::patchify_rows(g.floats("video_out").data(), shape, 0, shape.rows(), rows.data());
+  for (float& v : rows) v = -v;
+  return rows;
+}
+std::vector<float> stored_audio_rows(const verify::Golden& g) {
+  const spec::AudioShape shape{g.spec.audio_channels, g.job.audio_t};
+  std::vector<float> rows(static_cast<std::size_t>(shape.rows() * shape.columns()));
+  spec::pack_audio_rows(g.floats("audio_out").data(), shape, 0, shape.rows(), rows.data());
+  for (float& v : rows) v = -v;
+  return rows;
+}
+
+Matrix segment_rows(const Matrix& x, const spec::Segment& s) {
+  Matrix part(s.stop - s.start, x.cols);
+  std::copy(x.row(s.start), x.row(s.stop), part.values.begin());
+  return part;
+}
+
+std::vector<float> rounded(std::vector<float> values) {
+  for (float& v : values) v = round_to<BF16>(v);
+  return values;
+}
+
+class FedBlocks : public testing::TestWithParam<const char*> {};
+
+TEST_P(FedBlocks, ReproduceTheStoredResults) {
+  const std::string path = std::string(H3S_GOLDEN_DIR) + "/" + GetParam() + ".safetensors";
+  if (!std::filesystem::exists(path)) GTEST_SKIP() << path << " is not there";
+  const verify::Golden g = verify::Golden::open(path);
+  const reference::Model model(g.spec, g.seed, reference::Numerics::kPortable, g.format == "int8_tensorwise");
+  const spec::Layout layout(g.job);
+  const spec::Timesteps t = spec::make_timesteps(layout, g.sigma, g.timesteps);
+  const Matrix t_emb = matrix(g.floats("t_emb"), g.spec.time_dim);
+
+  Matrix x = matrix(g.floats("embed"), g.spec.hidden);
+  for (std::int64_t i = 0; i < g.spec.layers; ++i) {
+    const std::vector<float> stored = g.floats(fmt::format("block{}", i));
+    const std::vector<float> ours = floats(model.block(i, x, t_emb, layout, t.segments));
+    EXPECT_LE(verify::relative_rms(ours, stored), kDistance) << "block " << i;
+    EXPECT_GE(equal_share(ours, stored), kEqualBlock) << "block " << i;
+    x = matrix(stored, g.spec.hidden);
+  }
+  const auto video = rounded(floats(model.video_rows(segment_rows(x, layout.video()), t_emb, t.video_row)));
+  const auto audio = rounded(floats(model.audio_rows(segment_rows(x, layout.audio()), t_emb, t.audio_row)));
+  EXPECT_GE(equal_share(video, stored_video_rows(g)), kEqualFinal);
+  EXPECT_GE(equal_share(audio, stored_audio_rows(g)), kEqualFinal);
+}
+
+INSTANTIATE_TEST_SUITE_P(Golden, FedBlocks,
+                         testing::Values("curve.bf16.t2va.bf16", "curve.bf16.ref2va.bf16", "full.bf16.t2va.bf16",
+                                         "full.bf16.fl2va.bf16", "curve.int8_tensorwise.t2va.bf16",
+                                         "full.int8_tensorwise.t2va.bf16"),
+                         [](const auto& info) {
+                           std::string name = info.param;
+                           std::replace(name.begin(), name.end(), '.', '_');
+                           return name;
+                         });
+
+}  // namespace
+}  // namespace h3s::test

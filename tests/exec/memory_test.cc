@@ -1,0 +1,166 @@
+// measured <= planned <= budget; refusals name a budget that works; flat does not grow with the sequence.
+#include <gtest/gtest.h>
+
+#include <random>
+#include <regex>
+
+#include "backend/cpu/cpu_backend.h"
+#include "exec/engine_fixture.h"
+#include "exec/footprint.h"
+
+namespace h3s::test {
+namespace {
+
+using exec::Budgets;
+using exec::Footprint;
+using mem::Space;
+
+constexpr int kThreads = 2;
+constexpr std::array<Space, 3> kSpaces{Space::kDevice, Space::kPinned, Space::kHost};
+
+exec::FixedBytes backend_bytes() {
+  exec::FixedBytes fixed;
+  fixed[Space::kDevice] = cpu::workspace_bytes(kThreads);
+  return fixed;
+}
+
+// Runs a job with every space's budget set to `planned`; returns the peaks.
+std::array<std::int64_t, 3> run_within(const CheckpointFile& file, const Run& run, const exec::SessionOptions& options,
+                                       const Footprint& planned) {
+  mem::Accountant books(mem::make_heap_allocator(true));
+  for (const Space space : kSpaces) books.set_budget(space, planned.peak_bytes(space));
+  const auto backend = cpu::make_backend(kThreads, books);
+  {
+    exec::Session session(*backend, books, file.get(), run.layout, options);
+    session.set_conditioning(run.conditioning());
+    std::vector<float> video(run.inputs.video.size()), audio(run.inputs.audio.size());
+    session.forward(run.inputs.video.data(), run.inputs.audio.data(), 0.5f, video.data(), audio.data());
+  }
+  EXPECT_EQ(books.current_bytes(Space::kDevice), backend_bytes()[Space::kDevice]) << "a session left memory behind";
+  EXPECT_EQ(books.current_bytes(Space::kPinned), 0);
+  return {books.peak_bytes(Space::kDevice), books.peak_bytes(Space::kPinned), books.peak_bytes(Space::kHost)};
+}
+
+TEST(Footprint, IsWhatARunMeasures) {
+  const CheckpointFile file(small_spec(), true);
+  const Run run(small_spec(), ragged_job());
+  for (const verify::NamedPlan& plan : verify::plan_list("all")) {
+    const exec::SessionOptions options{.dials = plan.dials};
+    const Footprint planned = measure_footprint(file.get(), run.layout, options, true, backend_bytes());
+    const auto measured = run_within(file, run, options, planned);
+    for (const Space space : kSpaces)
+      EXPECT_EQ(measured[static_cast<std::size_t>(space)], planned.peak_bytes(space))
+          << mem::space_name(space) << " under " << plan.dials.describe();
+  }
+}
+
+std::int64_t flat_device_bytes(const CheckpointFile& file, std::int64_t latent_t, std::int64_t head_group) {
+  spec::JobSpec job = ragged_job();
+  job.latent_t = latent_t;
+  const spec::Layout layout(job);
+  const exec::SessionOptions options{.dials = {.schedule = exec::Schedule::kFlat, .head_group = head_group,
+                                               .q_chunk = 64, .kv_chunk = 64, .mlp_chunk = 64, .head_chunk = 64}};
+  return measure_footprint(file.get(), layout, options, true).peak_bytes(Space::kDevice);
+}
+
+TEST(Footprint, FlatGrowsByHeadGroupTimes768BytesAToken) {
+  const CheckpointFile file(small_spec(), false);
+  constexpr std::int64_t kRowsPerFrame = 7 * 8, kShort = 64, kLong = 512;  // frames; rows a multiple of 256 B apart
+  for (const std::int64_t g : {1, 2, 3})
+    EXPECT_EQ(flat_device_bytes(file, kLong, g) - flat_device_bytes(file, kShort, g),
+              (kLong - kShort) * kRowsPerFrame * g * 768);
+}
+
+// "--vram N --ram M" out of a refusal.
+Budgets stated_budgets(const std::string& message) {
+  std::smatch match;
+  const std::regex pattern("smallest that work: --vram (\\d+) --ram (\\d+)");
+  EXPECT_TRUE(std::regex_search(message, match, pattern)) << message;
+  Budgets budgets;
+  budgets.bytes[0] = std::stoll(match[1]);
+  budgets.ram_bytes = std::stoll(match[2]);
+  return budgets;
+}
+
+TEST(Budgets, EitherRunWithinOrRefuseWithOnesThatWork) {
+  const CheckpointFile file(small_spec(), false);
+  std::mt19937_64 random(7);
+  int refused = 0, ran = 0;
+  for (int i = 0; i < 60; ++i) {
+    spec::JobSpec job = ragged_job();
+    job.latent_t = 1 + static_cast<std::int64_t>(random() % 12);
+    job.text_len = 1 + static_cast<std::int64_t>(random() % 40);
+    const Run run(small_spec(), job);
+    Budgets budgets;
+    budgets.bytes[0] = (std::int64_t{1} << 20) + static_cast<std::int64_t>(random() % (12u << 20));
+    budgets.ram_bytes = (std::int64_t{1} << 16) + static_cast<std::int64_t>(random() % (4u << 20));
+    exec::SessionOptions options;
+    try {
+      options.dials = choose_dials(file.get(), run.layout, options, true, backend_bytes(), budgets);
+      ++ran;
+    } catch (const Error& e) {
+      ASSERT_EQ(e.status(), Status::kOverBudget);
+      ++refused;
+      budgets = stated_budgets(e.what());
+      options.dials = choose_dials(file.get(), run.layout, options, true, backend_bytes(), budgets);
+    }
+    const Footprint planned = measure_footprint(file.get(), run.layout, options, true, backend_bytes());
+    EXPECT_TRUE(fits(planned, budgets));
+    if (i % 6 == 0) run_within(file, run, options, planned);
+  }
+  EXPECT_GT(refused, 5);
+  EXPECT_GT(ran, 5);
+}
+
+TEST(Budgets, OneByteLessThanTheSmallestIsRefused) {
+  const CheckpointFile file(small_spec(), false);
+  const Run run(small_spec(), ragged_job());
+  Budgets budgets;
+  budgets.bytes[0] = 1;
+  const auto refusal = [&]() -> std::string {
+    try {
+      choose_dials(file.get(), run.layout, {}, true, backend_bytes(), budgets);
+    } catch (const Error& e) {
+      return e.what();
+    }
+    return "";
+  };
+  budgets.bytes[0] = stated_budgets(refusal()).bytes[0];
+  EXPECT_EQ(refusal(), "");
+  --budgets.bytes[0];
+  EXPECT_NE(refusal(), "");
+}
+
+TEST(Budgets, ExplicitDialsThatDoNotFitNameThePlanAndBudgetsThatWork) {
+  const CheckpointFile file(small_spec(), false);
+  const Run run(small_spec(), ragged_job());
+  Budgets budgets;
+  budgets.bytes[0] = 1 << 20;
+  try {
+    require_fit(file.get(), run.layout, {.dials = {}}, true, backend_bytes(), budgets);
+    FAIL() << "not refused";
+  } catch (const Error& e) {
+    EXPECT_EQ(e.status(), Status::kOverBudget);
+    EXPECT_NE(std::string(e.what()).find("the plan \"resident"), std::string::npos) << e.what();
+    stated_budgets(e.what());
+  }
+}
+
+TEST(Accountant, RefusalChangesNothingAndNamesHolders) {
+  mem::Accountant books(mem::make_heap_allocator());
+  books.set_budget(Space::kDevice, 4096);
+  const mem::Buffer held = books.allocate(Space::kDevice, 3000, "first");
+  try {
+    books.allocate(Space::kDevice, 2000, "second");
+    FAIL() << "not refused";
+  } catch (const Error& e) {
+    EXPECT_EQ(e.status(), Status::kOverBudget);
+    EXPECT_NE(std::string(e.what()).find("second"), std::string::npos);
+    EXPECT_NE(std::string(e.what()).find("first 3.00 KiB"), std::string::npos) << e.what();
+  }
+  EXPECT_EQ(books.current_bytes(Space::kDevice), 3072);
+  EXPECT_EQ(books.peak_bytes(Space::kDevice), 3072);
+}
+
+}  // namespace
+}  // namespace h3s::test

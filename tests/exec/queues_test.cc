@@ -1,0 +1,61 @@
+// The orchestration orders its queues by events alone: on a device that runs nothing until it must, and then in any order
+// the events allow, the bits are those of the synchronous backend.
+#include <gtest/gtest.h>
+
+#include <bit>
+
+#include "backend/cpu/cpu_backend.h"
+#include "exec/deferred_backend.h"
+#include "exec/engine_fixture.h"
+
+namespace h3s::test {
+namespace {
+
+struct Outputs {
+  std::vector<float> video, audio;
+  bool operator==(const Outputs&) const = default;
+};
+
+// Two steps of the network, so that a step's first uploads meet the last one's downloads.
+Outputs run_steps(kernels::Backend& backend, mem::Accountant& accountant, const CheckpointFile& file, const Run& run,
+                  const exec::Dials& dials) {
+  exec::Session session(backend, accountant, file.get(), run.layout, {.dials = dials});
+  session.set_conditioning(run.conditioning());
+  Outputs out{run.inputs.video, run.inputs.audio};
+  for (const float sigma : {1.0f, 0.6f}) {
+    Outputs next = out;
+    session.forward(out.video.data(), out.audio.data(), sigma, next.video.data(), next.audio.data());
+    out = next;
+  }
+  return out;
+}
+
+class Queues : public testing::TestWithParam<bool> {};
+
+TEST_P(Queues, OrderedByEventsAlone) {
+  const CheckpointFile file(small_spec(), GetParam());
+  const Run run(small_spec(), ragged_job());
+  mem::Accountant plain_books(mem::make_heap_allocator());
+  const auto plain = cpu::make_backend(2, plain_books);
+  const Outputs expected = run_steps(*plain, plain_books, file, run, {});
+
+  for (const exec::Dials& dials :
+       {exec::Dials{.schedule = exec::Schedule::kResident, .q_chunk = 100, .kv_chunk = 61, .mlp_chunk = 40},
+        exec::Dials{.schedule = exec::Schedule::kHeadGroups, .head_group = 2, .q_chunk = 90, .kv_chunk = 120,
+                    .mlp_chunk = 77, .head_chunk = 50},
+        exec::Dials{.schedule = exec::Schedule::kFlat, .head_group = 1, .q_chunk = 64, .kv_chunk = 50,
+                    .mlp_chunk = 33, .head_chunk = 29}})
+    for (std::uint64_t seed = 1; seed <= 8; ++seed) {
+      mem::Accountant books(mem::make_heap_allocator(/*poison=*/true));
+      const auto inner = cpu::make_backend(1, books);
+      DeferredBackend backend(*inner, seed);
+      const Outputs out = run_steps(backend, books, file, run, dials);
+      EXPECT_TRUE(out == expected) << dials.describe() << " seed " << seed;
+    }
+}
+
+INSTANTIATE_TEST_SUITE_P(Weights, Queues, testing::Bool(),
+                         [](const auto& info) { return info.param ? "int8" : "bf16"; });
+
+}  // namespace
+}  // namespace h3s::test
