@@ -14,10 +14,14 @@ std::uint64_t h3s::allocated_bytes() {
   return total.load();
 }
 
-// The array, nothrow and sized forms of the standard library call these.
-void* operator new(std::size_t bytes) {
+// The array forms of the standard library call these. The sanitizers bring their own nothrow form, so it is
+// here too.
+void* operator new(std::size_t bytes, const std::nothrow_t&) noexcept {
   total += bytes;
-  if (void* p = std::malloc(bytes == 0 ? 1 : bytes)) return p;
+  return std::malloc(bytes == 0 ? 1 : bytes);
+}
+void* operator new(std::size_t bytes) {
+  if (void* p = ::operator new(bytes, std::nothrow)) return p;
   throw std::bad_alloc();
 }
 void operator delete(void* p) noexcept {
