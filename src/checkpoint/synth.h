@@ -24,7 +24,7 @@ using SynthProgress = std::function<void(std::uint64_t done_bytes, std::uint64_t
 // Total bytes of the file's tensors.
 std::uint64_t synthetic_data_bytes(const SynthOptions& options);
 
-// Writes the file under `path` whole or not at all. Memory: about 24 MiB a thread. Throws
+// Writes the file under `path` whole or not at all. Memory: about 10 MiB a thread. Throws
 // Error(kInvalidArgument) for sizes no network has, before the file is created, and Error(kIo).
 void write_synthetic_checkpoint(const std::string& path, const SynthOptions& options,
                                 const SynthProgress& progress);

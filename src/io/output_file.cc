@@ -26,8 +26,16 @@ std::string directory_of(const std::string& path) {
 
 }  // namespace
 
-void OutputFile::fail_with_errno(const char* action) const {
-  fail(Status::kIo, "{}: cannot {}: {}", path_, action, std::strerror(errno));
+void OutputFile::fail_with_errno(const std::string& action) {
+  const int reason = errno;
+  discard();  // what follows a failed write must not be committed
+  fail(Status::kIo, "{}: cannot {}: {}", path_, action, std::strerror(reason));
+}
+
+void OutputFile::discard() noexcept {
+  if (fd_ < 0) return;
+  ::close(std::exchange(fd_, -1));
+  ::unlink(temporary_path_.c_str());
 }
 
 OutputFile::OutputFile(const std::string& path) : path_(path) {
@@ -43,15 +51,13 @@ OutputFile::OutputFile(const std::string& path) : path_(path) {
 }
 
 OutputFile::~OutputFile() {
-  if (fd_ < 0) return;
-  ::close(fd_);
-  ::unlink(temporary_path_.c_str());
+  discard();
 }
 
 void OutputFile::reserve(std::uint64_t bytes) {
   if (bytes == 0 || ::fallocate(fd_, 0, 0, static_cast<off_t>(bytes)) == 0) return;
   if (errno == EOPNOTSUPP || errno == ENOSYS || errno == EINTR) return;
-  fail(Status::kIo, "{}: cannot reserve {} bytes: {}", path_, bytes, std::strerror(errno));
+  fail_with_errno(fmt::format("reserve {} bytes", bytes));
 }
 
 void OutputFile::write(const void* data, std::uint64_t bytes) {

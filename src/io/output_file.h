@@ -10,7 +10,8 @@ namespace h3s::io {
 // flushes the directory. Without commit() the destructor removes it. After a kill the temporary file stays
 // and may be deleted; PATH is untouched. Not thread-safe.
 //
-// Every failure throws Error(kIo) "PATH: what failed: system's reason", after which commit() is not possible.
+// Every failure throws Error(kIo) "PATH: what failed: system's reason" and removes the temporary file: what
+// comes after it fails too.
 class OutputFile {
  public:
   // Fails at once, before any work, when the directory is missing or not writable, or PATH is a directory.
@@ -29,7 +30,8 @@ class OutputFile {
   const std::string& temporary_path() const { return temporary_path_; }
 
  private:
-  [[noreturn]] void fail_with_errno(const char* action) const;
+  [[noreturn]] void fail_with_errno(const std::string& action);
+  void discard() noexcept;
 
   std::string path_, temporary_path_;
   int fd_ = -1;

@@ -178,5 +178,19 @@ TEST_F(Writer, DiskFullWhileWriting) {
   EXPECT_EQ(directory_.num_files(), 0u);
 }
 
+TEST_F(Writer, NothingIsCommittedAfterAFailure) {
+  const int status = in_child([&] {
+    limit_file_size(1000);
+    OutputFile file(path_);
+    const std::string piece(2000, 'x');
+    EXPECT_THROW(file.write(piece.data(), piece.size()), Error);
+    EXPECT_THROW(file.write(piece.data(), 1), Error);
+    EXPECT_THROW(file.commit(), Error);
+    if (!testing::Test::HasFailure()) ::_exit(77);
+  });
+  EXPECT_EQ(WEXITSTATUS(status), 77);
+  EXPECT_EQ(directory_.num_files(), 0u);
+}
+
 }  // namespace
 }  // namespace h3s::io
