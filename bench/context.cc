@@ -1,0 +1,114 @@
+#include "context.h"
+
+#include <fmt/format.h>
+
+#include <algorithm>
+#include <chrono>
+#include <cstdio>
+#include <random>
+#include <thread>
+
+#include "backend/cpu/cpu_backend.h"
+#include "base/error.h"
+#include "comparators.h"
+
+namespace h3s::bench {
+namespace {
+
+double elapsed_s(const std::function<void()>& fn) {
+  const auto start = std::chrono::steady_clock::now();
+  fn();
+  return std::chrono::duration<double>(std::chrono::steady_clock::now() - start).count();
+}
+
+Timing summary(std::vector<double> times) {
+  std::sort(times.begin(), times.end());
+  const double median = times[times.size() / 2];
+  return {median, times.front(), (times.back() - times.front()) / median};
+}
+
+nlohmann::json rate(double work, const Timing& t) {
+  return {{"rate", work / t.median_s * 1e-9},
+          {"best_rate", work / t.best_s * 1e-9},
+          {"spread", t.spread},
+          {"median_ms", t.median_s * 1e3}};
+}
+
+}  // namespace
+
+std::vector<Timing> time_in_turn(const std::vector<std::function<void()>>& fns, int rounds) {
+  std::vector<std::vector<double>> times(fns.size());
+  for (const auto& fn : fns) fn();
+  for (int round = 0; round < rounds; ++round)
+    for (std::size_t i = 0; i < fns.size(); ++i) times[i].push_back(elapsed_s(fns[i]));
+  std::vector<Timing> result;
+  for (auto& t : times) result.push_back(summary(std::move(t)));
+  return result;
+}
+
+Context::Context(const Options& options)
+    : options_(options),
+      num_threads_(options.num_threads > 0 ? options.num_threads
+                                           : static_cast<int>(std::thread::hardware_concurrency())),
+      accountant_(mem::make_heap_allocator()),
+      backend_(cpu::make_backend(num_threads_, accountant_)),
+      definition_(cpu::make_definition_backend()) {
+  openblas::set_num_threads(num_threads_);
+}
+
+void Context::measure(const Row& row, const std::function<void()>& ours,
+                      const std::function<void()>& theirs) {
+  std::vector<std::function<void()>> fns{ours};
+  if (theirs) fns.push_back(theirs);
+  const std::vector<Timing> timings = time_in_turn(fns, options_.rounds);
+  nlohmann::json out{{"group", row.group}, {"name", row.name}, {"shape", row.shape}, {"unit", row.unit}};
+  out.update(rate(row.work, timings[0]));
+  if (theirs) {
+    out["comparator"] = rate(row.comparator_work, timings[1]);
+    out["comparator"]["name"] = row.comparator;
+    out["ratio"] = out["rate"].get<double>() / out["comparator"]["rate"].get<double>();
+    if (row.target_ratio > 0) out["target_ratio"] = row.target_ratio;
+  }
+  append(std::move(out));
+}
+
+void Context::add_rate(const std::string& group, const std::string& name, double work,
+                       const std::string& unit, const std::function<void()>& fn) {
+  nlohmann::json out{{"group", group}, {"name", name}, {"shape", ""}, {"unit", unit}};
+  out.update(rate(work, time_in_turn({fn}, options_.rounds)[0]));
+  append(std::move(out));
+}
+
+void Context::append(nlohmann::json row) {
+  fmt::print(stderr, "{} {} {}: {:.1f} {}\n", row["group"].get<std::string>(), row["name"].get<std::string>(),
+             row["shape"].get<std::string>(), row["rate"].get<double>(), row["unit"].get<std::string>());
+  rows_.push_back(std::move(row));
+}
+
+std::vector<float> random_floats(std::int64_t count, std::uint64_t seed) {
+  std::mt19937_64 engine(seed);
+  std::normal_distribution<float> normal;
+  std::vector<float> values(static_cast<std::size_t>(count));
+  for (float& v : values) v = normal(engine);
+  return values;
+}
+
+std::vector<BF16> to_bf16(const std::vector<float>& values) {
+  std::vector<BF16> result(values.size());
+  std::transform(values.begin(), values.end(), result.begin(), [](float v) { return h3s::to_bf16(v); });
+  return result;
+}
+
+std::vector<std::int8_t> random_codes(std::int64_t count, std::uint64_t seed, int low, int high) {
+  std::mt19937_64 engine(seed);
+  std::uniform_int_distribution<int> code(low, high);
+  std::vector<std::int8_t> codes(static_cast<std::size_t>(count));
+  for (std::int8_t& v : codes) v = static_cast<std::int8_t>(code(engine));
+  return codes;
+}
+
+void check(bool ok, const std::string& what) {
+  if (!ok) fail(Status::kInternal, "[bench] check failed: {}", what);
+}
+
+}  // namespace h3s::bench
