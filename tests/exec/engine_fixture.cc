@@ -1,5 +1,7 @@
 #include "exec/engine_fixture.h"
 
+#include <fmt/format.h>
+
 #include <unistd.h>
 
 #include <cstdio>

@@ -39,11 +39,11 @@ spec::JobSpec ragged_job();
 verify::JobInputs random_inputs(const spec::ModelSpec& spec, const spec::JobSpec& job);
 
 // A job on a checkpoint, ready to run.
-struct Run {
+struct SmallJob {
   spec::JobSpec job;
   spec::Layout layout;
   verify::JobInputs inputs;
-  Run(const spec::ModelSpec& spec, const spec::JobSpec& job_spec)
+  SmallJob(const spec::ModelSpec& spec, const spec::JobSpec& job_spec)
       : job(job_spec), layout(job_spec), inputs(random_inputs(spec, job_spec)) {}
   verify::CaptureJob capture_job(const checkpoint::Checkpoint& checkpoint, DType compute) const {
     return {checkpoint, layout, inputs, {.visual_aug = 1, .audio_aug = 1}, 0.7f, compute, {}};

@@ -1,10 +1,12 @@
 // Structure against the stored results: the portable roundings, each block fed with the stored output of the one before,
 // so that errors do not pile up and a single misplaced rounding shows.
+#include <fmt/format.h>
 #include <gtest/gtest.h>
 
 #include <cmath>
 #include <filesystem>
 
+#include "base/float16.h"
 #include "exec/engine_fixture.h"
 #include "spec/patchify.h"
 #include "verify/compare.h"
@@ -89,8 +91,8 @@ INSTANTIATE_TEST_SUITE_P(Golden, FedBlocks,
                          testing::Values("curve.bf16.t2va.bf16", "curve.bf16.ref2va.bf16", "full.bf16.t2va.bf16",
                                          "full.bf16.fl2va.bf16", "curve.int8_tensorwise.t2va.bf16",
                                          "full.int8_tensorwise.t2va.bf16"),
-                         [](const auto& info) {
-                           std::string name = info.param;
+                         [](const auto& param_info) {
+                           std::string name = param_info.param;
                            std::replace(name.begin(), name.end(), '.', '_');
                            return name;
                          });

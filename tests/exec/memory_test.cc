@@ -5,6 +5,7 @@
 #include <regex>
 
 #include "backend/cpu/cpu_backend.h"
+#include "base/error.h"
 #include "exec/engine_fixture.h"
 #include "exec/footprint.h"
 
@@ -25,7 +26,7 @@ exec::FixedBytes backend_bytes() {
 }
 
 // Runs a job with every space's budget set to `planned`; returns the peaks.
-std::array<std::int64_t, 3> run_within(const CheckpointFile& file, const Run& run, const exec::SessionOptions& options,
+std::array<std::int64_t, 3> run_within(const CheckpointFile& file, const SmallJob& run, const exec::SessionOptions& options,
                                        const Footprint& planned) {
   mem::Accountant books(mem::make_heap_allocator(true));
   for (const Space space : kSpaces) books.set_budget(space, planned.peak_bytes(space));
@@ -43,7 +44,7 @@ std::array<std::int64_t, 3> run_within(const CheckpointFile& file, const Run& ru
 
 TEST(Footprint, IsWhatARunMeasures) {
   const CheckpointFile file(small_spec(), true);
-  const Run run(small_spec(), ragged_job());
+  const SmallJob run(small_spec(), ragged_job());
   for (const verify::NamedPlan& plan : verify::plan_list("all")) {
     const exec::SessionOptions options{.dials = plan.dials};
     const Footprint planned = measure_footprint(file.get(), run.layout, options, true, backend_bytes());
@@ -90,7 +91,7 @@ TEST(Budgets, EitherRunWithinOrRefuseWithOnesThatWork) {
     spec::JobSpec job = ragged_job();
     job.latent_t = 1 + static_cast<std::int64_t>(random() % 12);
     job.text_len = 1 + static_cast<std::int64_t>(random() % 40);
-    const Run run(small_spec(), job);
+    const SmallJob run(small_spec(), job);
     Budgets budgets;
     budgets.bytes[0] = (std::int64_t{1} << 20) + static_cast<std::int64_t>(random() % (12u << 20));
     budgets.ram_bytes = (std::int64_t{1} << 16) + static_cast<std::int64_t>(random() % (4u << 20));
@@ -114,7 +115,7 @@ TEST(Budgets, EitherRunWithinOrRefuseWithOnesThatWork) {
 
 TEST(Budgets, OneByteLessThanTheSmallestIsRefused) {
   const CheckpointFile file(small_spec(), false);
-  const Run run(small_spec(), ragged_job());
+  const SmallJob run(small_spec(), ragged_job());
   Budgets budgets;
   budgets.bytes[0] = 1;
   const auto refusal = [&]() -> std::string {
@@ -133,7 +134,7 @@ TEST(Budgets, OneByteLessThanTheSmallestIsRefused) {
 
 TEST(Budgets, ExplicitDialsThatDoNotFitNameThePlanAndBudgetsThatWork) {
   const CheckpointFile file(small_spec(), false);
-  const Run run(small_spec(), ragged_job());
+  const SmallJob run(small_spec(), ragged_job());
   Budgets budgets;
   budgets.bytes[0] = 1 << 20;
   try {

@@ -36,7 +36,7 @@ TEST_P(Plans, GiveEqualBits) {
   const Numerics& n = GetParam();
   const spec::ModelSpec spec = small_spec(n.curve);
   const CheckpointFile file(spec, n.int8);
-  const Run run(spec, ragged_job());
+  const SmallJob run(spec, ragged_job());
   const verify::CaptureJob job = run.capture_job(file.get(), n.compute);
 
   std::vector<verify::NamedPlan> plans = verify::plan_list("all");
@@ -53,12 +53,12 @@ INSTANTIATE_TEST_SUITE_P(Numerics, Plans,
                                          Numerics{"fp32", false, true, DType::kF32},
                                          Numerics{"int8", true, true, DType::kBF16},
                                          Numerics{"bf16_full", false, false, DType::kBF16}),
-                         [](const auto& info) { return info.param.name; });
+                         [](const auto& param_info) { return param_info.param.name; });
 
 TEST(Plans, PrefixDoesNotChangeBits) {
   const spec::ModelSpec spec = small_spec();
   const CheckpointFile plain(spec, true), prefixed(spec, true, "model.diffusion_model.");
-  const Run run(spec, ragged_job());
+  const SmallJob run(spec, ragged_job());
   const verify::NamedPlan plan = verify::plan_list("few").front();
   EXPECT_EQ(first_difference(run_captured(run.capture_job(plain.get(), DType::kBF16), plan),
                              run_captured(run.capture_job(prefixed.get(), DType::kBF16), plan)),

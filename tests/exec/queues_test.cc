@@ -17,7 +17,7 @@ struct Outputs {
 };
 
 // Two steps of the network, so that a step's first uploads meet the last one's downloads.
-Outputs run_steps(kernels::Backend& backend, mem::Accountant& accountant, const CheckpointFile& file, const Run& run,
+Outputs run_steps(kernels::Backend& backend, mem::Accountant& accountant, const CheckpointFile& file, const SmallJob& run,
                   const exec::Dials& dials) {
   exec::Session session(backend, accountant, file.get(), run.layout, {.dials = dials});
   session.set_conditioning(run.conditioning());
@@ -34,7 +34,7 @@ class Queues : public testing::TestWithParam<bool> {};
 
 TEST_P(Queues, OrderedByEventsAlone) {
   const CheckpointFile file(small_spec(), GetParam());
-  const Run run(small_spec(), ragged_job());
+  const SmallJob run(small_spec(), ragged_job());
   mem::Accountant plain_books(mem::make_heap_allocator());
   const auto plain = cpu::make_backend(2, plain_books);
   const Outputs expected = run_steps(*plain, plain_books, file, run, {});
@@ -55,7 +55,7 @@ TEST_P(Queues, OrderedByEventsAlone) {
 }
 
 INSTANTIATE_TEST_SUITE_P(Weights, Queues, testing::Bool(),
-                         [](const auto& info) { return info.param ? "int8" : "bf16"; });
+                         [](const auto& param_info) { return param_info.param ? "int8" : "bf16"; });
 
 }  // namespace
 }  // namespace h3s::test

@@ -60,7 +60,7 @@ class AgainstReference : public testing::TestWithParam<std::tuple<std::size_t, b
 
   const Case& case_;
   spec::ModelSpec spec_;
-  Run run_;
+  SmallJob run_;
 };
 
 TEST_P(AgainstReference, F32) {
@@ -88,9 +88,9 @@ TEST_P(AgainstReference, BF16) {
 
 INSTANTIATE_TEST_SUITE_P(Shapes, AgainstReference,
                          testing::Combine(testing::Range<std::size_t>(0, cases().size()), testing::Bool()),
-                         [](const auto& info) {
-                           return std::string(cases()[std::get<0>(info.param)].name) +
-                                  (std::get<1>(info.param) ? "_curve" : "_full");
+                         [](const auto& param_info) {
+                           return std::string(cases()[std::get<0>(param_info.param)].name) +
+                                  (std::get<1>(param_info.param) ? "_curve" : "_full");
                          });
 
 }  // namespace

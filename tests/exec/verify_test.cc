@@ -29,8 +29,8 @@ INSTANTIATE_TEST_SUITE_P(Golden, GoldenFiles,
                                          "curve.bf16.ref2va.bf16", "full.bf16.t2va.fp32", "full.bf16.t2va.bf16",
                                          "full.bf16.fl2va.fp32", "full.bf16.fl2va.bf16",
                                          "curve.int8_tensorwise.t2va.bf16", "full.int8_tensorwise.t2va.bf16"),
-                         [](const auto& info) {
-                           std::string name = info.param;
+                         [](const auto& param_info) {
+                           std::string name = param_info.param;
                            std::replace(name.begin(), name.end(), '.', '_');
                            return name;
                          });

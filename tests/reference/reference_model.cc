@@ -2,7 +2,9 @@
 
 #include <algorithm>
 #include <cmath>
+#include <fmt/format.h>
 #include <stdexcept>
+#include <utility>
 
 #include "base/float16.h"
 #include "checkpoint/generator.h"
