@@ -1,0 +1,79 @@
+#include "progress.h"
+
+#include <fmt/format.h>
+#include <unistd.h>
+
+#include <cstdio>
+
+namespace h3s::cli {
+namespace {
+
+constexpr int kBarWidth = 24;  // with the numbers, under 80 columns
+constexpr std::chrono::milliseconds kRedrawEvery{100};
+constexpr std::chrono::seconds kLineEvery{10};  // where there is no terminal
+
+std::string bar(double fraction) {
+  const auto filled = static_cast<std::size_t>(fraction * kBarWidth);
+  return std::string(filled, '#') + std::string(kBarWidth - filled, '.');
+}
+
+}  // namespace
+
+std::string format_duration(double seconds) {
+  const auto total = static_cast<std::int64_t>(seconds + 0.5);
+  const std::int64_t hours = total / 3600, minutes = total / 60 % 60;
+  if (hours > 0) return fmt::format("{}:{:02}:{:02}", hours, minutes, total % 60);
+  return fmt::format("{}:{:02}", minutes, total % 60);
+}
+
+Progress::Progress(std::int64_t steps_done, std::int64_t num_steps)
+    : terminal_(::isatty(STDERR_FILENO) != 0),
+      first_step_(steps_done),
+      num_steps_(num_steps),
+      step_(steps_done) {}
+
+Progress::~Progress() {
+  if (terminal_ && last_drawn_ != start_) std::fputc('\n', stderr);
+}
+
+double Progress::seconds() const {
+  return std::chrono::duration<double>(Clock::now() - start_).count();
+}
+
+double Progress::seconds_per_step() const {
+  const double done = position() - static_cast<double>(first_step_);
+  return done > 0 ? seconds() / done : 0;
+}
+
+void Progress::block_done(std::int64_t blocks_done, std::int64_t num_blocks) {
+  blocks_done_ = blocks_done;
+  num_blocks_ = num_blocks;
+  const Clock::duration pause = terminal_ ? Clock::duration(kRedrawEvery) : Clock::duration(kLineEvery);
+  if (Clock::now() - last_drawn_ >= pause) draw();
+}
+
+void Progress::step_done() {
+  ++step_;
+  blocks_done_ = 0;
+  draw();
+}
+
+std::string Progress::text() const {
+  const double pace = seconds_per_step();
+  const std::string block = blocks_done_ > 0 ? fmt::format("block {}/{}  ", blocks_done_, num_blocks_) : "";
+  return fmt::format("step {}/{}  {}{:.2f} s/step  ETA {}", step_, num_steps_, block, pace,
+                     format_duration((static_cast<double>(num_steps_) - position()) * pace));
+}
+
+double Progress::position() const {
+  return static_cast<double>(step_) + static_cast<double>(blocks_done_) / static_cast<double>(num_blocks_);
+}
+
+void Progress::draw() {
+  last_drawn_ = Clock::now();
+  if (!terminal_) return fmt::print(stderr, "{}\n", text());
+  fmt::print(stderr, "\r[{}] {}\x1b[K", bar(position() / static_cast<double>(num_steps_)), text());
+  std::fflush(stderr);
+}
+
+}  // namespace h3s::cli
