@@ -1,4 +1,6 @@
 // `h3stream synth`: a synthetic checkpoint with the key layout of a real one.
+#include <unistd.h>
+
 #include <chrono>
 #include <map>
 #include <memory>
@@ -9,6 +11,7 @@
 #include "base/error.h"
 #include "checkpoint/synth.h"
 #include "commands.h"
+#include "progress.h"
 
 namespace h3s::cli {
 namespace {
@@ -92,25 +95,32 @@ ModelSpec make_spec(const Arguments& arguments) {
   return spec;
 }
 
-// A line on stderr, renewed at most four times a second: share, rate of the whole run, time left.
-class Progress {
+// Share, rate of the whole run and time left on stderr: one line that is renewed on a terminal, now and then
+// a line elsewhere.
+class ByteProgress {
  public:
   void operator()(std::uint64_t done, std::uint64_t total) {
     const Clock::time_point now = Clock::now();
-    if (now - last_ < std::chrono::milliseconds(250) && done < total) return;
+    if (now - last_ < (terminal_ ? std::chrono::milliseconds(250) : std::chrono::seconds(10)) && done < total)
+      return;
     last_ = now;
-    const double seconds = std::chrono::duration<double>(now - start_).count();
-    const double rate = static_cast<double>(done) / std::max(seconds, 1e-3);
-    fmt::print(stderr, "\r{:5.1f} %  {} of {}  {:.0f} MB/s  ETA {:.0f} s   ",
-               100.0 * static_cast<double>(done) / static_cast<double>(total),
-               format_bytes(static_cast<std::int64_t>(done)), format_bytes(static_cast<std::int64_t>(total)),
-               rate / 1e6, static_cast<double>(total - done) / rate);
-    if (done == total) fmt::print(stderr, "\n");
+    const double rate =
+        static_cast<double>(done) / std::max(std::chrono::duration<double>(now - start_).count(), 1e-3);
+    fmt::print(stderr, "{}{:5.1f} %  {} of {}  {:.0f} MB/s  ETA {}   {}", terminal_ ? "\r" : "",
+               100.0 * static_cast<double>(done) / static_cast<double>(total), bytes_text(done),
+               bytes_text(total), rate / 1e6, format_duration(static_cast<double>(total - done) / rate),
+               terminal_ && done < total ? "" : "\n");
   }
 
  private:
   using Clock = std::chrono::steady_clock;
-  Clock::time_point start_ = Clock::now(), last_;
+
+  static std::string bytes_text(std::uint64_t bytes) {
+    return format_bytes(static_cast<std::int64_t>(bytes));
+  }
+
+  bool terminal_ = ::isatty(STDERR_FILENO) != 0;
+  Clock::time_point start_ = Clock::now(), last_ = start_;
 };
 
 int synth(const Arguments& arguments) {
@@ -120,7 +130,7 @@ int synth(const Arguments& arguments) {
   options.seed = arguments.seed;
   options.prefix = arguments.prefix;
   options.threads = arguments.threads;
-  write_synthetic_checkpoint(arguments.output, options, Progress());
+  write_synthetic_checkpoint(arguments.output, options, ByteProgress());
   fmt::print("{}\n", arguments.output);
   return 0;
 }

@@ -14,13 +14,9 @@ namespace {
 
 constexpr std::int64_t kStockRotateGroup = 256;
 
-bool ends_with(std::string_view text, std::string_view suffix) {
-  return text.size() >= suffix.size() && text.substr(text.size() - suffix.size()) == suffix;
-}
-
 bool ends_with_any(std::string_view text, std::initializer_list<std::string_view> suffixes) {
   for (const std::string_view suffix : suffixes)
-    if (ends_with(text, suffix)) return true;
+    if (text.ends_with(suffix)) return true;
   return false;
 }
 
@@ -52,9 +48,9 @@ TensorGenerator TensorGenerator::weight(std::string_view name, const std::vector
     return TensorGenerator(base, Rule::kScaled, static_cast<float>(factor));
   };
   if (ends_with_any(name, {"norm.weight", "norm1.weight", "norm2.weight"})) return {base, Rule::kNorm, 0.1f};
-  if (ends_with(name, "bias")) return scaled(0.02);
-  if (ends_with(name, "adaln_proj.linear.weight")) return scaled(0.5 * std::sqrt(3.0 / fan_in));
-  if (ends_with(name, "adaln_t_table")) return scaled(1.0);
+  if (name.ends_with("bias")) return scaled(0.02);
+  if (name.ends_with("adaln_proj.linear.weight")) return scaled(0.5 * std::sqrt(3.0 / fan_in));
+  if (name.ends_with("adaln_t_table")) return scaled(1.0);
   if (name == "rope.inv_freq") {
     TensorGenerator rope(base, Rule::kRope, 0);
     rope.length_ = shape.at(0);

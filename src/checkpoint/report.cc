@@ -2,15 +2,12 @@
 
 #include <algorithm>
 #include <array>
-#include <cstring>
 #include <functional>
-#include <set>
 
 #include "base/error.h"
 #include "checkpoint/checkpoint.h"
 #include "checkpoint/detect.h"
-#include "checkpoint/formats.h"
-#include "checkpoint/generator.h"
+#include "checkpoint/findings.h"
 #include "checkpoint/parts.h"
 #include "checkpoint/tags.h"
 #include "io/json.h"
@@ -20,18 +17,6 @@ namespace {
 
 using io::SafetensorsReader;
 using io::TensorInfo;
-
-constexpr std::size_t kMaxListed = 5;          // keys named in one finding
-constexpr std::uint64_t kSampleBytes = 4096;   // a page at the end of a tensor
-constexpr std::uint64_t kLargeTensor = 65536;  // smaller ones may be zero for good reasons
-
-bool starts_with(std::string_view text, std::string_view start) {
-  return text.substr(0, start.size()) == start;
-}
-
-bool ends_with(std::string_view text, std::string_view end) {
-  return text.size() >= end.size() && text.substr(text.size() - end.size()) == end;
-}
 
 // The layer of a key and what stands behind its last dot: "blocks.0.attn.qkv_proj", "weight".
 std::pair<std::string, std::string> split_key(const std::string& key) {
@@ -64,8 +49,8 @@ constexpr std::array<KindRule, 13> kKindRules{{
 const char* kind_of(std::string_view layer) {
   if (layer == "rope" || layer == "adaln_t_table") return part_kind_name(PartKind::kTable);
   for (const KindRule& rule : kKindRules) {
-    if (!ends_with(layer, rule.ending)) continue;
-    const bool refiner = starts_with(layer, "token_refiner.") && rule.kind != PartKind::kNorm;
+    if (!layer.ends_with(rule.ending)) continue;
+    const bool refiner = layer.starts_with("token_refiner.") && rule.kind != PartKind::kNorm;
     return part_kind_name(refiner ? PartKind::kRefiner : rule.kind);
   }
   return "other";
@@ -99,7 +84,7 @@ class Describer {
     attempt([&] { report_.spec = detect_spec(file_, *report_.prefix); });
     report_.quantised = !tags_.empty();
     count_formats();
-    find_suspicious();
+    report_.findings = find_suspicious({file_, *report_.prefix, report_.spec, tags_});
   }
 
  private:
@@ -109,16 +94,6 @@ class Describer {
       step();
     } catch (const Error&) {
     }
-  }
-
-  void add(Severity severity, std::string text) { report_.findings.push_back({severity, std::move(text)}); }
-
-  void add_keys(Severity severity, const std::vector<std::string>& keys, const std::string& what) {
-    if (keys.empty()) return;
-    std::string text = fmt::format("{} {}: ", keys.size(), what);
-    for (std::size_t i = 0; i < std::min(keys.size(), kMaxListed); ++i)
-      text += (i == 0 ? "" : ", ") + io::printable(keys[i]);
-    add(severity, keys.size() > kMaxListed ? text + ", ..." : text);
   }
 
   std::string without_prefix(const std::string& name) const { return name.substr(report_.prefix->size()); }
@@ -132,7 +107,7 @@ class Describer {
   void count_formats() {
     std::map<std::pair<std::string, std::string>, FormatCount> counts;
     for (const TensorInfo& info : file_.tensors()) {
-      if (!starts_with(info.name, *report_.prefix)) continue;
+      if (!info.name.starts_with(*report_.prefix)) continue;
       const std::string layer = split_key(without_prefix(info.name)).first;
       const TensorInfo* weight = file_.find(*report_.prefix + layer + ".weight");
       const std::string kind = kind_of(layer);
@@ -151,90 +126,6 @@ class Describer {
     };
     std::stable_sort(report_.formats.begin(), report_.formats.end(),
                      [&](const FormatCount& a, const FormatCount& b) { return rank(a) < rank(b); });
-  }
-
-  void find_suspicious() {
-    add(Severity::kNote,
-        "rows of qkv_proj are taken as [all q, all k, all v]; the original shards interleave them per head "
-        "with the "
-        "same keys and shapes, which no check can tell apart: trust the file's origin");
-    if (report_.trailing_bytes > 0)
-      add(Severity::kWarning, fmt::format("{} bytes follow the last tensor", report_.trailing_bytes));
-    unknown_keys();
-    bad_scales();
-    zero_tails();
-    rope_values();
-    metadata_entries();
-  }
-
-  std::set<std::string> known_keys() const {
-    std::set<std::string> known;
-    for (const Part& part : model_parts(*report_.spec)) {
-      known.insert(part.key());
-      if (part.bias) known.insert(part.name + ".bias");
-      if (tags_.count(*report_.prefix + part.name) == 0) continue;
-      for (const char* suffix :
-           {"comfy_quant", "weight_scale", "weight_scale_2", "weight_s_rel", "weight_s_channel",
-            "weight_codebook", "weight_zeros", "input_scale", "pre_quant_scale"})
-        known.insert(part.name + "." + suffix);
-    }
-    return known;
-  }
-
-  void unknown_keys() {
-    std::vector<std::string> outside, unknown, options;
-    const std::set<std::string> known = report_.spec ? known_keys() : std::set<std::string>();
-    for (const TensorInfo& info : file_.tensors()) {
-      if (!starts_with(info.name, *report_.prefix))
-        outside.push_back(info.name);
-      else if (ends_with(info.name, ".to_gate_compress.weight") ||
-               ends_with(info.name, "comfy_attention.config"))
-        options.push_back(info.name);
-      else if (report_.spec && known.count(without_prefix(info.name)) == 0)
-        unknown.push_back(info.name);
-    }
-    add_keys(Severity::kNote, outside, "keys outside the prefix are ignored");
-    add_keys(Severity::kNote, options, "keys of attention options that the dense forward does not use");
-    add_keys(Severity::kWarning, unknown, "unknown keys are ignored");
-  }
-
-  void bad_scales() {
-    std::vector<std::string> bad;
-    for (const TensorInfo& info : file_.tensors())
-      if (ends_with(info.name, ".weight_scale") && info.dtype == DType::kF32 &&
-          !scale_problem(file_, info).empty())
-        bad.push_back(info.name);
-    add_keys(Severity::kWarning, bad, "scale tensors hold zero, negative or non-finite values");
-  }
-
-  void zero_tails() {
-    std::vector<std::string> zero;
-    for (const TensorInfo& info : file_.tensors()) {
-      if (info.bytes() < kLargeTensor) continue;
-      const std::byte* tail = file_.data(info) + info.bytes() - kSampleBytes;
-      if (std::all_of(tail, tail + kSampleBytes, [](std::byte b) { return b == std::byte{0}; }))
-        zero.push_back(info.name);
-    }
-    add_keys(Severity::kWarning, zero,
-             "tensors end in a page of zeros (an interrupted download looks like this)");
-  }
-
-  void rope_values() {
-    const TensorInfo* rope = file_.find(*report_.prefix + "rope.inv_freq");
-    if (rope == nullptr || rope->dtype != DType::kF32 || rope->shape.size() != 1) return;
-    const std::int64_t count = rope->shape[0];
-    if (count > spec::kRopeFrequencies) return;
-    std::vector<float> expected(static_cast<std::size_t>(count));
-    TensorGenerator::weight("rope.inv_freq", rope->shape, 0).values(0, count, expected.data());
-    if (std::memcmp(expected.data(), file_.data(*rope), rope->bytes()) != 0)
-      add(Severity::kWarning, "rope.inv_freq differs from 10000^(-i/16); the file's values are used");
-  }
-
-  void metadata_entries() {
-    if (report_.metadata.count("config") != 0)
-      add(Severity::kNote, "metadata `config` is checked against the tensors; the tensors decide");
-    if (report_.metadata.count(kQuantMetadataKey) != 0)
-      add(Severity::kNote, fmt::format("weight formats are also given in metadata `{}`", kQuantMetadataKey));
   }
 
   const SafetensorsReader& file_;

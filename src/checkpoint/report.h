@@ -7,17 +7,11 @@
 #include <string>
 #include <vector>
 
+#include "checkpoint/findings.h"
 #include "io/safetensors.h"
 #include "spec/model_spec.h"
 
 namespace h3s::checkpoint {
-
-enum class Severity { kNote, kWarning };
-
-struct Finding {
-  Severity severity = Severity::kNote;
-  std::string text;  // one line
-};
 
 // Layers of one kind stored in one format.
 struct FormatCount {

@@ -10,10 +10,6 @@ using nlohmann::json;
 
 constexpr std::uint64_t kMaxTagBytes = 65536;  // real tags have 27 to 120
 
-bool ends_with(std::string_view text, std::string_view suffix) {
-  return text.size() >= suffix.size() && text.substr(text.size() - suffix.size()) == suffix;
-}
-
 // Null when the field is given neither in the tag nor in its `params`.
 const json* find_field(const json& tag, const char* name) {
   if (const auto it = tag.find(name); it != tag.end()) return &*it;
@@ -93,7 +89,7 @@ void add_metadata_tags(const io::SafetensorsReader& file, const std::string& pre
 std::map<std::string, QuantTag> read_tags(const io::SafetensorsReader& file, const std::string& prefix) {
   std::map<std::string, QuantTag> tags;
   for (const io::TensorInfo& info : file.tensors()) {
-    if (info.name.compare(0, prefix.size(), prefix) != 0 || !ends_with(info.name, kTagSuffix)) continue;
+    if (!info.name.starts_with(prefix) || !info.name.ends_with(kTagSuffix)) continue;
     const std::string layer = info.name.substr(0, info.name.size() - std::string_view(kTagSuffix).size());
     tags.emplace(layer, read_tag_tensor(file, info));
   }

@@ -1,0 +1,33 @@
+// What is suspicious about a checkpoint, whether it loads or not.
+#pragma once
+
+#include <map>
+#include <optional>
+#include <string>
+#include <vector>
+
+#include "checkpoint/tags.h"
+#include "io/safetensors.h"
+#include "spec/model_spec.h"
+
+namespace h3s::checkpoint {
+
+enum class Severity { kNote, kWarning };
+
+struct Finding {
+  Severity severity = Severity::kNote;
+  std::string text;  // one line
+};
+
+// As much of the file as could be read.
+struct Examined {
+  const io::SafetensorsReader& file;
+  const std::string& prefix;
+  const std::optional<spec::ModelSpec>& spec;
+  const std::map<std::string, QuantTag>& tags;
+};
+
+// Reads scales, the rope table and a page at the end of each large tensor.
+std::vector<Finding> find_suspicious(const Examined& examined);
+
+}  // namespace h3s::checkpoint
