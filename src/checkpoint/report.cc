@@ -2,6 +2,7 @@
 
 #include <algorithm>
 #include <array>
+#include <filesystem>
 #include <functional>
 
 #include "base/error.h"
@@ -74,7 +75,6 @@ class Describer {
   Describer(const SafetensorsReader& file, Report& report) : file_(file), report_(report) {}
 
   void run() {
-    report_.file_bytes = file_.file_bytes();
     report_.trailing_bytes = file_.trailing_bytes();
     report_.num_tensors = file_.tensors().size();
     report_.metadata = file_.metadata();
@@ -144,6 +144,8 @@ Report describe(const std::string& path, const io::ReadOptions& options) {
     if (e.status() == Status::kIo) throw;
     report.refusal = e.what();
   }
+  std::error_code no_size;  // a directory has none
+  if (const auto bytes = std::filesystem::file_size(path, no_size); !no_size) report.file_bytes = bytes;
   try {
     const auto file = SafetensorsReader::open(path, {.allow_trailing_bytes = true});
     Describer(file, report).run();

@@ -18,6 +18,8 @@ namespace {
 // Elements a thread makes at a time: at 4 bytes each, 8 MiB, far above the cost of starting it.
 constexpr std::int64_t kChunkElements = std::int64_t{1} << 21;
 constexpr std::int64_t kMaxDim = std::int64_t{1} << 24;
+constexpr std::int64_t kMaxBlocks = 4096;  // the header of more would pass the limit of the format
+constexpr std::int64_t kMaxThreads = 256;
 
 struct Range {
   std::int64_t begin = 0, end = 0;
@@ -115,16 +117,16 @@ class Synthesis {
   std::vector<std::byte> bytes_;  // the chunk being made
 };
 
-void check_size(const char* name, std::int64_t value, std::int64_t least) {
-  if (value < least || value > kMaxDim)
-    fail(Status::kInvalidArgument, "[synth] {} must be {} to {}, got {}", name, least, kMaxDim, value);
+void check_size(const char* name, std::int64_t value, std::int64_t least, std::int64_t most = kMaxDim) {
+  if (value < least || value > most)
+    fail(Status::kInvalidArgument, "[synth] {} must be {} to {}, got {}", name, least, most, value);
 }
 
 void check_options(const SynthOptions& options) {
   const spec::ModelSpec& spec = options.spec;
   check_size("hidden", spec.hidden, 1);
-  check_size("layers", spec.layers, 1);
-  check_size("refiner layers", spec.refiner_layers, 0);
+  check_size("layers", spec.layers, 1, kMaxBlocks);
+  check_size("refiner layers", spec.refiner_layers, 0, kMaxBlocks);
   check_size("heads", spec.heads, 1);
   check_size("ffn", spec.ffn, 1);
   check_size("video channels", spec.video_channels, 1);
@@ -134,7 +136,7 @@ void check_options(const SynthOptions& options) {
   check_size("curve grid", spec.curve_grid, spec.curve() ? 2 : 0);
   check_size("timestep width", spec.timestep_dim, 2);
   check_size("time hidden width", spec.time_hidden, 1);
-  check_size("threads", options.threads, 1);
+  check_size("threads", options.threads, 1, kMaxThreads);
   if (spec.timestep_dim % 2 != 0)
     fail(Status::kInvalidArgument, "[synth] timestep width must be even, got {}", spec.timestep_dim);
 }

@@ -168,6 +168,34 @@ TEST_F(Loads, UnknownLayersAreTheCallersMistake) {
   expect_refused([&] { checkpoint.tensor("absent"); }, Status::kBadFile, path_, {": absent: ", "missing"});
 }
 
+TEST_F(Loads, Int8OutsideTheBlocks) {
+  ModelFile file(Form::kCurve, kInt8);
+  for (const std::string layer : {"condition_proj", "token_refiner.blocks.0.mlp.fc2"}) {
+    const std::vector<std::int64_t> shape = file.decl(layer + ".weight").shape;
+    file.set(layer + ".weight", DType::kI8, shape, "");
+    file.set_floats(layer + ".weight_scale", {}, {0.25f});
+    file.set_text(layer + ".comfy_quant", R"({"format":"int8_tensorwise"})");
+    EXPECT_EQ(open(file).linear(layer).format, kInt8);
+  }
+}
+
+TEST_F(Loads, SyntheticSizesNoNetworkHas) {
+  const auto refused = [&](spec::ModelSpec spec, const char* name) {
+    try {
+      write_synthetic_checkpoint(path_, {.spec = spec}, nullptr);
+      ADD_FAILURE() << name << " was accepted";
+    } catch (const Error& e) {
+      EXPECT_NE(std::string(e.what()).find(name), std::string::npos) << e.what();
+    }
+    EXPECT_EQ(directory_.num_files(), 0u);
+  };
+  refused({.hidden = 0}, "hidden must be 1 to");
+  refused({.layers = 5000}, "layers must be 1 to");
+  refused({.heads = -1}, "heads must be 1 to");
+  refused({.timestep_dim = 3}, "timestep width must be even");
+  refused({.curve_grid = 1}, "curve grid must be 2 to");
+}
+
 TEST_F(Loads, SyntheticBytesDoNotDependOnThreads) {
   std::vector<std::string> files;
   for (const int threads : {1, 2, 3}) {

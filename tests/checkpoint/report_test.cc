@@ -130,6 +130,7 @@ TEST_F(Inspect, FilesWithoutAnythingToDescribe) {
   write_file(path_, "version https://git-lfs.github.com/spec/v1\n");
   const Report r = describe(path_, {});
   EXPECT_NE(r.refusal.value_or("").find("git lfs pull"), std::string::npos);
+  EXPECT_EQ(r.file_bytes, std::filesystem::file_size(path_));
   EXPECT_TRUE(r.formats.empty());
   expect_refused([&] { describe(directory_.file("absent"), {}); }, Status::kIo, directory_.file("absent"),
                  {});
