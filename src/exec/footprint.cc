@@ -131,7 +131,8 @@ const Candidate& nearest_working(const std::vector<Candidate>& all, const Budget
        "{} --ram {} ({})",
        what, format_bytes(needed.peak_bytes(mem::Space::kDevice)), format_bytes(ram_bytes(needed)),
        budget_text(device_budget), budget_text(budgets.ram_bytes), largest_holders(needed),
-       works.footprint.peak_bytes(mem::Space::kDevice), ram_bytes(works.footprint), works.dials.describe());
+       works.footprint.peak_bytes(mem::Space::kDevice), format_bytes(works.footprint.peak_bytes(mem::Space::kDevice)),
+       ram_bytes(works.footprint), format_bytes(ram_bytes(works.footprint)), works.dials.describe());
 }
 
 }  // namespace
