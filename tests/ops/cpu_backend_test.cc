@@ -2,6 +2,8 @@
 #include "backend/cpu/cpu_backend.h"
 
 #include <atomic>
+#include <cstdio>
+#include <set>
 #include <stdexcept>
 
 #include "backend/cpu/thread_pool.h"
@@ -37,6 +39,19 @@ TEST(ThreadPool, FirstExceptionReachesTheCallerAndThePoolGoesOn) {
     pool.parallel_for(50, [&](std::int64_t, int) { ++calls; });
     EXPECT_EQ(calls, 50);
   }
+}
+
+// The other tests rely on this loop: it must reach each instruction set once per thread count.
+TEST(CpuBackend, EveryInstructionSetIsTested) {
+  std::set<std::string> names;
+  int num_calls = 0;
+  for_each_backend([&](kernels::Backend& backend) {
+    ++num_calls;
+    names.insert(backend.name());
+  });
+  EXPECT_GE(num_calls, 4);
+  EXPECT_EQ(static_cast<int>(names.size()), num_calls);
+  for (const std::string& name : names) std::printf("  %s\n", name.c_str());
 }
 
 TEST(CpuBackend, WorkspaceIsOnTheBooks) {

@@ -1,5 +1,4 @@
-// final_modulate: y = f(n gain) + shift, gain = 1 + scale, n the RMS norm of rms_norm.cc rounded to the
-// compute type.
+// final_modulate: y = f(n gain) + shift, gain = 1 + scale, n the rounded RMS norm of rms_norm.cc.
 //
 // x [m, c] in the compute type; weight, scale, shift [c] and y [m, c] float. `round_each`: gain, product and
 // sum are each rounded to the compute type; otherwise each is a float rounding. Equal to
@@ -40,7 +39,7 @@ void final_modulate_definition(const kernels::FinalModulateArgs& a) {
 }  // namespace h3s::cpu
 #endif  // HWY_ONCE
 
-// ---------------------------------------------------------------------------------------------------------------------
+// ----------------------------------------------------------------------------------------------------
 
 HWY_BEFORE_NAMESPACE();
 namespace h3s::cpu::HWY_NAMESPACE {

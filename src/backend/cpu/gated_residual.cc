@@ -38,7 +38,7 @@ void gated_residual_definition(const kernels::GatedResidualArgs& a) {
 }  // namespace h3s::cpu
 #endif  // HWY_ONCE
 
-// ---------------------------------------------------------------------------------------------------------------------
+// ----------------------------------------------------------------------------------------------------
 
 HWY_BEFORE_NAMESPACE();
 namespace h3s::cpu::HWY_NAMESPACE {

@@ -10,7 +10,6 @@
 
 namespace h3s::cpu {
 
-void copy_rows(const kernels::Copy2d& copy);
 void linear(const kernels::LinearArgs& args, Workers& workers);
 void linear_int8(const kernels::LinearInt8Args& args, Workers& workers);
 void quantize_rows(const kernels::QuantizeRowsArgs& args, Workers& workers);
@@ -24,5 +23,8 @@ void final_modulate(const kernels::FinalModulateArgs& args, Workers& workers);
 void rope_table(const kernels::RopeTableArgs& args, Workers& workers);
 void qkv_norm_rope(const kernels::QkvArgs& args, Workers& workers);
 void attention(const kernels::AttentionArgs& args, Workers& workers);
+
+// A copy of rows, on the calling thread.
+void copy_rows(const kernels::Copy2d& copy);
 
 }  // namespace h3s::cpu

@@ -3,7 +3,8 @@
 //
 // x = n + r with n the nearest integer; 2^r = 1 + r q(r), q the degree-5 interpolation of (2^r - 1) / r at
 // the Chebyshev nodes of [-1/2, 1/2] (relative error 1e-8); the scale 2^n is applied in two exact halves.
-// Error at most 1 ulp (exp2), 1.1 ulp (exp). Results below 2^-126 are 0, above the largest float +inf, NaN stays NaN.
+// Error at most 1 ulp (exp2), 1.1 ulp (exp). Results below 2^-126 are 0, above the largest float +inf, NaN
+// stays NaN.
 #pragma once
 
 #include <bit>

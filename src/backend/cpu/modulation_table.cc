@@ -1,4 +1,4 @@
-// modulation_table: the six parts of an AdaLN projection, rounded to the compute type; scales as round(1 +
+// modulation_table: the parts of an AdaLN projection rounded to the compute type, scales as round(1 +
 // round(s)).
 //
 // adaln [rows, 6c] float or bf16; table [rows, 6c] in the compute type, parts in the order of row_ops.h (the
@@ -35,7 +35,7 @@ void modulation_table_definition(const kernels::ModulationTableArgs& a) {
 }  // namespace h3s::cpu
 #endif  // HWY_ONCE
 
-// ---------------------------------------------------------------------------------------------------------------------
+// ----------------------------------------------------------------------------------------------------
 
 HWY_BEFORE_NAMESPACE();
 namespace h3s::cpu::HWY_NAMESPACE {

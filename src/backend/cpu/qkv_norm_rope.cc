@@ -2,8 +2,8 @@
 //
 // Source [m, heads * 128], destination [heads][...][128], both in the compute type. Per head of q and k:
 //   v = round((x r) w), r over the 128 values as in rms_norm.cc;
-//   y_i = round(fma(c, v_i, -f(s v_{i+48}))), y_{i+48} = round(fma(c, v_{i+48}, f(s v_i))), i < 48; the rest
-//   keeps v.
+//   y_i = round(fma(c, v_i, -f(s v_{i+48}))), y_{i+48} = round(fma(c, v_{i+48}, f(s v_i))) for i < 48;
+//   dimensions 96 .. 127 keep v.
 // v rows are copied. Equal to qkv_norm_rope_definition bit for bit, hence under any chunking of rows or
 // heads. Bytes moved per row: 3 x heads x 256 in and out (bf16), 192 of the rope table.
 #include <cmath>
@@ -70,7 +70,7 @@ void qkv_norm_rope_definition(const kernels::QkvArgs& a) {
 }  // namespace h3s::cpu
 #endif  // HWY_ONCE
 
-// ---------------------------------------------------------------------------------------------------------------------
+// ----------------------------------------------------------------------------------------------------
 
 HWY_BEFORE_NAMESPACE();
 namespace h3s::cpu::HWY_NAMESPACE {

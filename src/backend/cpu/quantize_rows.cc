@@ -35,7 +35,7 @@ void quantize_rows_definition(const kernels::QuantizeRowsArgs& a) {
 }  // namespace h3s::cpu
 #endif  // HWY_ONCE
 
-// ---------------------------------------------------------------------------------------------------------------------
+// ----------------------------------------------------------------------------------------------------
 
 HWY_BEFORE_NAMESPACE();
 namespace h3s::cpu::HWY_NAMESPACE {

@@ -1,5 +1,5 @@
-// rms_norm: n = round((x r) w), r = 1 / sqrt(sum(x^2) / c + eps); modulated: y = round(round(n gain) +
-// shift).
+// rms_norm: n = round((x r) w), r = 1 / sqrt(sum(x^2) / c + eps);
+// modulated: y = round(round(n gain) + shift).
 //
 // x, y [m, c] in the compute type, w [c] float. Sum in kReduceLanes interleaved partial sums (reduce.h); x r
 // and (x r) w are rounded to float, then to the compute type. Equal to rms_norm_definition bit for bit, hence
@@ -42,7 +42,7 @@ void rms_norm_definition(const kernels::RmsNormArgs& a) {
 }  // namespace h3s::cpu
 #endif  // HWY_ONCE
 
-// ---------------------------------------------------------------------------------------------------------------------
+// ----------------------------------------------------------------------------------------------------
 
 HWY_BEFORE_NAMESPACE();
 namespace h3s::cpu::HWY_NAMESPACE {

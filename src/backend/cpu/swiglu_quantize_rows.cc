@@ -1,5 +1,4 @@
-// swiglu_quantize_rows: the quantiser of quantize_rows.cc fed with f(silu(gate) up), which is not rounded
-// further.
+// swiglu_quantize_rows: the quantiser of quantize_rows.cc fed with f(silu(gate) up), not rounded further.
 //
 // gate_up [m, 2k] (gate, then up) in the compute type, codes [m, k], scale [m]. Equal to
 // swiglu_quantize_rows_definition bit for bit, hence under any chunking of rows. Bytes moved per row: gate_up
@@ -38,7 +37,7 @@ void swiglu_quantize_rows_definition(const kernels::SwigluQuantizeRowsArgs& a) {
 }  // namespace h3s::cpu
 #endif  // HWY_ONCE
 
-// ---------------------------------------------------------------------------------------------------------------------
+// ----------------------------------------------------------------------------------------------------
 
 HWY_BEFORE_NAMESPACE();
 namespace h3s::cpu::HWY_NAMESPACE {

@@ -8,6 +8,7 @@
 
 #include <cstdint>
 #include <cstring>
+#include <type_traits>
 
 #include "base/float16.h"
 #include "hwy/highway.h"
@@ -24,7 +25,7 @@ using U32 = hn::Vec<U32Tag>;
 using I32 = hn::Vec<I32Tag>;
 inline constexpr int kLanes = HWY_MAX_BYTES / 4;
 
-// ---- rounding: the float nearest to v among the values of T, and its storage bits in the upper half ----
+// ---- rounding to the values of T; bf16_bits has the storage bits in the upper half of each lane ----
 
 HWY_INLINE U32 bf16_bits(F32 v) {
   const U32Tag du;
@@ -79,8 +80,8 @@ HWY_INLINE void store_first(F32 v, T* p, std::int64_t n) {
   std::memcpy(p, part, static_cast<std::size_t>(n) * sizeof(T));
 }
 
-// Calls step(column, n) for a row of c elements cut in vectors; n is kLanes, or less at the end.
-// load(p, n) and store(v, p, n) take that n.
+// ---- the next vector of a row with n elements left ----
+
 template <typename T>
 HWY_INLINE F32 load(const T* p, std::int64_t n) {
   return HWY_LIKELY(n >= kLanes) ? load_vec(p) : load_first(p, n);
