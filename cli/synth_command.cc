@@ -145,7 +145,7 @@ void add_synth(CLI::App& app, Run& run) {
   command
       ->add_option(
           "--preset", arguments->preset,
-          "Sizes to start from: tiny (6 MB), small (0.3 GB), real (66 GB; int8 34 GB, curve form 21 GB)")
+          "Sizes to start from: tiny (6 MB), small (0.3 GB), real (40 GB, int8 21 GB; full form 66, 47)")
       ->check(CLI::IsMember({"tiny", "small", "real"}))
       ->capture_default_str();
   command->add_option("--form", arguments->form, "Timestep form: curve (pruned) or full")

@@ -57,6 +57,13 @@ const char* kind_of(std::string_view layer) {
   return "other";
 }
 
+// Position of a kind in the table of formats.
+std::ptrdiff_t rank(const std::string& kind) {
+  constexpr std::array<std::string_view, 11> kOrder{
+      "qkv", "out", "fc1", "fc2", "adaln", "refiner", "island", "condition", "norm", "table", "other"};
+  return std::find(kOrder.begin(), kOrder.end(), kind) - kOrder.begin();
+}
+
 std::string plain_format_name(DType dtype) {
   switch (dtype) {
     case DType::kBF16:
@@ -119,13 +126,8 @@ class Describer {
       if (weight == nullptr || weight == &info) ++entry.count;
     }
     for (const auto& [key, entry] : counts) report_.formats.push_back(entry);
-    const auto rank = [](const FormatCount& entry) {
-      constexpr std::array<std::string_view, 11> kOrder{
-          "qkv", "out", "fc1", "fc2", "adaln", "refiner", "island", "condition", "norm", "table", "other"};
-      return std::find(kOrder.begin(), kOrder.end(), entry.kind) - kOrder.begin();
-    };
     std::stable_sort(report_.formats.begin(), report_.formats.end(),
-                     [&](const FormatCount& a, const FormatCount& b) { return rank(a) < rank(b); });
+                     [](const FormatCount& a, const FormatCount& b) { return rank(a.kind) < rank(b.kind); });
   }
 
   const SafetensorsReader& file_;

@@ -10,8 +10,8 @@
 #include <filesystem>
 
 #include "checkpoint/generator.h"
-#include "checkpoint_fixtures.h"
 #include "io/safetensors.h"
+#include "spec/golden_dir.h"
 
 namespace h3s::checkpoint {
 namespace {
@@ -127,8 +127,8 @@ void compare_layer(const io::SafetensorsReader& golden, const io::TensorInfo& in
 class GoldenInt8 : public testing::TestWithParam<const char*> {};
 
 TEST_P(GoldenInt8, EveryCodeAndScaleIsEqual) {
-  const auto path = golden_file(fmt::format("{}.int8_tensorwise.t2va.bf16.safetensors", GetParam()));
-  if (path.empty()) GTEST_SKIP() << "no golden directory: set H3S_GOLDEN_DIR";
+  const auto path = test::golden_dir() / fmt::format("{}.int8_tensorwise.t2va.bf16.safetensors", GetParam());
+  if (!std::filesystem::exists(path)) GTEST_SKIP() << path << " is not there: set H3S_GOLDEN_DIR";
   const auto golden = io::SafetensorsReader::open(path);
   Mismatches mismatches;
   for (const io::TensorInfo& info : golden.tensors())
