@@ -121,18 +121,20 @@ const Candidate& nearest_working(const std::vector<Candidate>& all, const Budget
   return *smallest([](const Footprint&) { return true; }, device);
 }
 
+// Bytes to give back as an argument, and to read.
+std::string both(std::int64_t bytes) { return fmt::format("{} ({})", bytes, format_bytes(bytes)); }
+
 [[noreturn]] void refuse(const std::string& what, const Footprint& needed, const std::vector<Candidate>& all,
                          const Budgets& budgets) {
   const std::int64_t device_budget = budgets.bytes[static_cast<std::size_t>(mem::Space::kDevice)];
   const Candidate& works = nearest_working(all, budgets);
   fail(Status::kOverBudget,
-       "[plan] {} needs --vram {} and --ram {}, the budgets are {} and {}; largest: {}; the smallest that "
-       "work: --vram "
-       "{} --ram {} ({})",
+       "[plan] {} needs {} of device and {} of host memory, the budgets are {} and {}; largest: {}; the smallest "
+       "budgets that work: --vram {} --ram {}, with {}",
        what, format_bytes(needed.peak_bytes(mem::Space::kDevice)), format_bytes(ram_bytes(needed)),
        budget_text(device_budget), budget_text(budgets.ram_bytes), largest_holders(needed),
-       works.footprint.peak_bytes(mem::Space::kDevice), format_bytes(works.footprint.peak_bytes(mem::Space::kDevice)),
-       ram_bytes(works.footprint), format_bytes(ram_bytes(works.footprint)), works.dials.describe());
+       both(works.footprint.peak_bytes(mem::Space::kDevice)), both(ram_bytes(works.footprint)),
+       works.dials.describe());
 }
 
 }  // namespace

@@ -75,7 +75,7 @@ TEST(Footprint, FlatGrowsByHeadGroupTimes768BytesAToken) {
 // "--vram N --ram M" out of a refusal.
 Budgets stated_budgets(const std::string& message) {
   std::smatch match;
-  const std::regex pattern("smallest that work: --vram (\\d+) \\([^)]*\\) --ram (\\d+)");
+  const std::regex pattern("smallest budgets that work: --vram (\\d+) \\([^)]*\\) --ram (\\d+)");
   EXPECT_TRUE(std::regex_search(message, match, pattern)) << message;
   Budgets budgets;
   budgets.bytes[0] = std::stoll(match[1]);
