@@ -39,8 +39,9 @@ int main(int argc, char** argv) {
     app.parse(argc, argv);
     return run();
   } catch (const CLI::ParseError& e) {
-    const int code = app.exit(e);
-    return code == 0 ? 0 : 2;
+    if (e.get_exit_code() == 0) return app.exit(e);  // --help, --version
+    fmt::print(stderr, "h3stream: {} (see --help)\n", e.what());
+    return 2;
   } catch (const h3s::Error& e) {
     fmt::print(stderr, "h3stream: {}\n", e.what());
     return exit_code(e.status());

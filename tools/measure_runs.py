@@ -1,0 +1,88 @@
+#!/usr/bin/env python3
+"""Measures the runs of the README's table on this machine and stores them in bench/results/runs-cpu.json.
+
+Each job runs under several budgets or plans; "equal" compares the output files byte for byte with the job's first.
+`--print` prints the table from the stored results and runs nothing. Needs the built program.
+"""
+
+import argparse
+import filecmp
+import json
+import os
+import pathlib
+import platform
+import shlex
+import subprocess
+import sys
+
+ROOT = pathlib.Path(__file__).resolve().parent.parent
+PROGRAM = "build/cpu/cli/h3stream"
+RESULT = ROOT / "bench/results/runs-cpu.json"
+FOLDER = "out/runs"
+
+# name, synth arguments, inputs (text, latent t, h, w, audio steps), text width, steps, plans
+JOBS = [
+    ("small: 8 blocks, hidden 1024, int8", "--preset small --format int8", "40,12,24,42,67", 1024, 2,
+     ["", "--vram 24MiB", "--vram 12MiB --ram 32MiB"]),
+    ("real width: 2 blocks, hidden 5376, int8", "--preset real --layers 2 --refiner-layers 1 --format int8",
+     "64,7,48,86,97", 5120, 1, ["", "--vram 512MiB", "--vram 160MiB"]),
+]
+
+
+def processor():
+    for line in pathlib.Path("/proc/cpuinfo").read_text().splitlines():
+        if line.startswith("model name"):
+            return line.split(":", 1)[1].strip()
+    return platform.processor()
+
+
+def measure(job):
+    name, synth, sizes, text_dim, steps, plans = job
+    model, inputs = f"{FOLDER}/model.safetensors", f"{FOLDER}/inputs.safetensors"
+    subprocess.run([PROGRAM, "synth", *shlex.split(synth), "-o", model], check=True, cwd=ROOT)
+    subprocess.run([sys.executable, "tools/make_inputs.py", "--synthetic", sizes, "--text-dim", str(text_dim),
+                    "--seed", "1", "-o", inputs], check=True, cwd=ROOT)
+    first = None
+    for i, plan in enumerate(plans):
+        output = f"{FOLDER}/out{i}.safetensors"
+        command = f"{PROGRAM} run -m {model} -i {inputs} -o {output} --steps {steps} --seed 42 {plan}".strip()
+        done = subprocess.run([*shlex.split(command), "--json"], check=True, cwd=ROOT, stdout=subprocess.PIPE)
+        report = json.loads(done.stdout)
+        first = first or output
+        yield {"job": name, "tokens": report["tokens"], "budget": plan, "plan": report["plan"],
+               "seconds_per_step": report["seconds_per_step"], "memory": report["memory"],
+               "equal": filecmp.cmp(ROOT / first, ROOT / output, shallow=False), "synth": synth, "inputs": sizes,
+               "command": command}
+
+
+def gibibytes(count):
+    return f"{count / 2**20:,.0f} MiB" if count < 2**30 else f"{count / 2**30:,.2f} GiB"
+
+
+def print_table(result):
+    print("| machine | job | tokens | budget | plan chosen | device peak | host peak | s/step | equal? |")
+    print("|---|---|---|---|---|---|---|---|---|")
+    for row in result["rows"]:
+        memory = row["memory"]
+        host = memory["pinned"]["peak_bytes"] + memory["host"]["peak_bytes"]
+        print(f"| {result['machine']} | {row['job']} | {row['tokens']:,} | {row['budget'] or 'none'} | {row['plan']} | "
+              f"{gibibytes(memory['device']['peak_bytes'])} | {gibibytes(host)} | {row['seconds_per_step']:.1f} | "
+              f"{'yes' if row['equal'] else 'NO'} |")
+
+
+def main():
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("--print", action="store_true", help="print the table of the stored results")
+    if not parser.parse_args().print:
+        (ROOT / FOLDER).mkdir(parents=True, exist_ok=True)
+        commit = subprocess.run(["git", "rev-parse", "--short", "HEAD"], cwd=ROOT, stdout=subprocess.PIPE, text=True)
+        result = {"machine": f"{processor()}, {len(os.sched_getaffinity(0))} cores",
+                  "commit": commit.stdout.strip(), "command": "tools/measure_runs.py",
+                  "rows": [row for job in JOBS for row in measure(job)]}
+        RESULT.parent.mkdir(parents=True, exist_ok=True)
+        RESULT.write_text(json.dumps(result, indent=1) + "\n")
+    print_table(json.loads(RESULT.read_text()))
+
+
+if __name__ == "__main__":
+    main()
