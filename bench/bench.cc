@@ -46,12 +46,42 @@ void check_filter(const std::string& filter) {
 }
 
 std::string comparison(const json& row) {
-  if (!row.contains("ratio")) return " | ";
+  if (!row.contains("ratio")) return " |  | ";
   const json& other = row["comparator"];
+  const std::string target =
+      row.contains("target_ratio") ? fmt::format(" (target {:.1f})", row["target_ratio"].get<double>()) : "";
+  return fmt::format("{:.1f} ({}) | {:.2f}{} | {:.2f}", other["rate"].get<double>(),
+                     other["name"].get<std::string>(), row["ratio"].get<double>(), target,
+                     row["best_ratio"].get<double>());
+}
+
+std::string head(const json& result) {
   return fmt::format(
-      "{:.1f} ({}) | {:.2f}{}", other["rate"].get<double>(), other["name"].get<std::string>(),
-      row["ratio"].get<double>(),
-      row.contains("target_ratio") ? fmt::format(" (target {:.1f})", row["target_ratio"].get<double>()) : "");
+      "{}, {}, commit {}, {}, medians of {} calls by {} time, load average {:.1f} to {:.1f}\n\n    {}\n\n"
+      "| op | shape | rate | spread | beside | ratio | ratio of the best |\n|---|---|---|---|---|---|---|\n",
+      result["device"].get<std::string>(), result["backend"].get<std::string>(),
+      result["commit"].get<std::string>(), result["compiler"].get<std::string>(), result["rounds"].get<int>(),
+      result["clock"].get<std::string>(), result["load_average_before"].get<double>(),
+      result["load_average_after"].get<double>(), result["command"].get<std::string>());
+}
+
+std::string line(const json& row) {
+  return fmt::format("| {}: {} | {} | {:.1f} {} | {:.0f} % | {} |\n", row["group"].get<std::string>(),
+                     row["name"].get<std::string>(), row["shape"].get<std::string>(),
+                     row["rate"].get<double>(), row["unit"].get<std::string>(),
+                     100 * row["spread"].get<double>(), comparison(row));
+}
+
+// What the comparators were, or why they are missing.
+std::string foot(const json& result) {
+  const json& blas = result["openblas"];
+  std::string text = blas.contains("kernel")
+                         ? fmt::format("\nOpenBLAS kernel: {}.\n", blas["kernel"].get<std::string>())
+                         : "";
+  for (const char* library : {"openblas", "onednn"})
+    if (result[library].contains("missing"))
+      text += fmt::format("\nNot compared: {}.\n", result[library]["missing"].get<std::string>());
+  return text;
 }
 
 }  // namespace
@@ -66,6 +96,7 @@ json run(const Options& options) {
               {"threads", context.num_threads()},
               {"compiler", H3S_COMPILER},
               {"rounds", options.rounds},
+              {"clock", context.clock() == Clock::kThread ? "thread" : "wall"},
               {"openblas", openblas::describe()},
               {"onednn", onednn::describe()},
               {"load_average_before", load_average()}};
@@ -77,22 +108,9 @@ json run(const Options& options) {
 }
 
 std::string table(const json& result) {
-  std::string text = fmt::format(
-      "{} · {} · commit {}\n`{}`\n\n| op | shape | rate | spread | beside | ratio "
-      "|\n|---|---|---|---|---|---|\n",
-      result["device"].get<std::string>(), result["backend"].get<std::string>(),
-      result["commit"].get<std::string>(), result["command"].get<std::string>());
-  for (const json& row : result["rows"])
-    text += fmt::format("| {}: {} | {} | {:.1f} {} | {:.0f} % | {} |\n", row["group"].get<std::string>(),
-                        row["name"].get<std::string>(), row["shape"].get<std::string>(),
-                        row["rate"].get<double>(), row["unit"].get<std::string>(),
-                        100 * row["spread"].get<double>(), comparison(row));
-  for (const char* library : {"openblas", "onednn"})
-    if (result[library].contains("missing"))
-      text += fmt::format("\nNot compared: {}.\n", result[library]["missing"].get<std::string>());
-  if (result["openblas"].contains("kernel"))
-    text += fmt::format("\nOpenBLAS kernel: {}.\n", result["openblas"]["kernel"].get<std::string>());
-  return text;
+  std::string text = head(result);
+  for (const json& row : result["rows"]) text += line(row);
+  return text + foot(result);
 }
 
 }  // namespace h3s::bench

@@ -3,8 +3,8 @@
 #include <fmt/format.h>
 
 #include <algorithm>
-#include <chrono>
 #include <cstdio>
+#include <ctime>
 #include <random>
 #include <thread>
 
@@ -15,10 +15,16 @@
 namespace h3s::bench {
 namespace {
 
-double elapsed_s(const std::function<void()>& fn) {
-  const auto start = std::chrono::steady_clock::now();
+double now_s(Clock clock) {
+  timespec t{};
+  clock_gettime(clock == Clock::kThread ? CLOCK_THREAD_CPUTIME_ID : CLOCK_MONOTONIC, &t);
+  return static_cast<double>(t.tv_sec) + 1e-9 * static_cast<double>(t.tv_nsec);
+}
+
+double elapsed_s(const std::function<void()>& fn, Clock clock) {
+  const double start = now_s(clock);
   fn();
-  return std::chrono::duration<double>(std::chrono::steady_clock::now() - start).count();
+  return now_s(clock) - start;
 }
 
 Timing summary(std::vector<double> times) {
@@ -36,11 +42,11 @@ nlohmann::json rate(double work, const Timing& t) {
 
 }  // namespace
 
-std::vector<Timing> time_in_turn(const std::vector<std::function<void()>>& fns, int rounds) {
+std::vector<Timing> time_in_turn(const std::vector<std::function<void()>>& fns, int rounds, Clock clock) {
   std::vector<std::vector<double>> times(fns.size());
   for (const auto& fn : fns) fn();
   for (int round = 0; round < rounds; ++round)
-    for (std::size_t i = 0; i < fns.size(); ++i) times[i].push_back(elapsed_s(fns[i]));
+    for (std::size_t i = 0; i < fns.size(); ++i) times[i].push_back(elapsed_s(fns[i], clock));
   std::vector<Timing> result;
   for (auto& t : times) result.push_back(summary(std::move(t)));
   return result;
@@ -60,13 +66,14 @@ void Context::measure(const Row& row, const std::function<void()>& ours,
                       const std::function<void()>& theirs) {
   std::vector<std::function<void()>> fns{ours};
   if (theirs) fns.push_back(theirs);
-  const std::vector<Timing> timings = time_in_turn(fns, options_.rounds);
+  const std::vector<Timing> timings = time_in_turn(fns, options_.rounds, clock());
   nlohmann::json out{{"group", row.group}, {"name", row.name}, {"shape", row.shape}, {"unit", row.unit}};
   out.update(rate(row.work, timings[0]));
   if (theirs) {
     out["comparator"] = rate(row.comparator_work, timings[1]);
     out["comparator"]["name"] = row.comparator;
     out["ratio"] = out["rate"].get<double>() / out["comparator"]["rate"].get<double>();
+    out["best_ratio"] = out["best_rate"].get<double>() / out["comparator"]["best_rate"].get<double>();
     if (row.target_ratio > 0) out["target_ratio"] = row.target_ratio;
   }
   append(std::move(out));
@@ -75,7 +82,7 @@ void Context::measure(const Row& row, const std::function<void()>& ours,
 void Context::add_rate(const std::string& group, const std::string& name, double work,
                        const std::string& unit, const std::function<void()>& fn) {
   nlohmann::json out{{"group", group}, {"name", name}, {"shape", ""}, {"unit", unit}};
-  out.update(rate(work, time_in_turn({fn}, options_.rounds)[0]));
+  out.update(rate(work, time_in_turn({fn}, options_.rounds, clock())[0]));
   append(std::move(out));
 }
 

@@ -21,8 +21,12 @@ struct Timing {
   double spread = 0;  // (largest - smallest) / median
 };
 
+// kThread: processor time of the calling thread, which other programs disturb less; right when all the work
+// is there.
+enum class Clock { kWall, kThread };
+
 // Calls each function once to warm up, then `rounds` times in turn.
-std::vector<Timing> time_in_turn(const std::vector<std::function<void()>>& fns, int rounds);
+std::vector<Timing> time_in_turn(const std::vector<std::function<void()>>& fns, int rounds, Clock clock);
 
 // One line of the result. `work` is operations (rate GOP/s) or bytes (rate GB/s) of one call.
 struct Row {
@@ -42,6 +46,7 @@ class Context {
   kernels::Backend& backend() { return *backend_; }
   kernels::Backend& definition() { return *definition_; }
   int num_threads() const { return num_threads_; }
+  Clock clock() const { return num_threads_ == 1 ? Clock::kThread : Clock::kWall; }
 
   // Times `ours` and, where given, `theirs`, and appends the row.
   void measure(const Row& row, const std::function<void()>& ours, const std::function<void()>& theirs);

@@ -80,7 +80,7 @@ void bench_layer(Context& context, const LayerShape& shape, std::int64_t m) {
   const kernels::LinearArgs timed = layer.args(layer.y16.data(), DType::kBF16);
   context.measure(
       {"linear", shape.name, fmt::format("M {} N {} K {}", m, shape.n, shape.k), work, "GFLOP/s",
-       "OpenBLAS sgemm", work, 0.5},
+       "OpenBLAS sgemm", work, target_ratio(m)},
       [&] { context.backend().linear(timed); },
       openblas::available() ? std::function<void()>(sgemm) : nullptr);
 }

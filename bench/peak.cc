@@ -39,6 +39,16 @@ double float_peak(std::int64_t iterations) {
   return 2.0 * kChains * static_cast<double>(iterations) * static_cast<double>(hn::Lanes(d));
 }
 
+#if HWY_TARGET == HWY_AVX3_DL
+using I32 = hn::Vec<hn::ScalableTag<std::int32_t>>;
+
+// By value: a sum whose address is taken would live in memory.
+HWY_INLINE I32 dot(I32 x, I32 w, I32 sum) {
+  asm("vpdpbusd %2, %1, %0" : "+v"(sum.raw) : "v"(x.raw), "v"(w.raw));
+  return sum;
+}
+#endif
+
 double int8_peak(std::int64_t iterations) {
 #if HWY_TARGET == HWY_AVX3_DL
   const hn::ScalableTag<std::int32_t> d;
@@ -47,7 +57,7 @@ double int8_peak(std::int64_t iterations) {
   hn::Vec<decltype(d)> sums[kChains];
   for (auto& sum : sums) sum = hn::Zero(d);
   for (std::int64_t i = 0; i < iterations; ++i)
-    for (auto& sum : sums) asm("vpdpbusd %2, %1, %0" : "+v"(sum.raw) : "v"(x.raw), "v"(w.raw));
+    for (auto& sum : sums) sum = dot(x, w, sum);
   consume(sums);
   return 8.0 * kChains * static_cast<double>(iterations) * static_cast<double>(hn::Lanes(d));
 #else

@@ -17,6 +17,7 @@
 #include "backend/cpu/transpose-inl.h"
 #include "backend/cpu/vec-inl.h"
 #include "base/dtype.h"
+#include "hwy/cache_control.h"
 
 HWY_BEFORE_NAMESPACE();
 namespace h3s::cpu::HWY_NAMESPACE {
@@ -130,6 +131,10 @@ HWY_INLINE U32 load_bytes(const std::byte* p, std::int64_t bytes) {
   return hn::BitCast(U32Tag(), hn::Load(d8, part));
 }
 
+// A panel is read as kLanes streams, more than the processor follows by itself. Found by measurement: 256 to
+// 512 bytes ahead make products of few rows, which wait for memory, about a fifth faster.
+inline constexpr std::int64_t kPrefetchBytes = 384;
+
 // Turns `rows` <= kLanes rows of `bytes` bytes into steps: dst[step * dst_stride + row]. Missing rows are
 // zero; the steps are filled up to a multiple of kLanes * kSteps, with zeros.
 template <class Store>
@@ -137,6 +142,7 @@ HWY_NOINLINE void transpose_rows(const std::byte* src, std::int64_t row_bytes, s
                                  std::int64_t bytes, std::uint32_t* dst, std::int64_t dst_stride) {
   U32 square[kLanes];
   for (std::int64_t b = 0; b < bytes; b += 4 * kLanes) {
+    for (int i = 0; i < rows; ++i) hwy::Prefetch(src + i * row_bytes + b + kPrefetchBytes);
     for (int i = 0; i < kLanes; ++i)
       square[i] = i < rows ? load_bytes(src + i * row_bytes + b, bytes - b) : hn::Zero(U32Tag());
     transpose(square);
