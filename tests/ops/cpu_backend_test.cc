@@ -76,6 +76,21 @@ TEST(CpuBackend, WorkspaceOverBudgetIsRefused) {
   }
 }
 
+TEST(CpuBackend, NoRowsIsNoWork) {
+  kernels::Backend& backend = best_backend();
+  kernels::LinearArgs linear;
+  linear.n = linear.k = linear.x_stride = linear.y_stride = 8;
+  backend.linear(linear);
+  kernels::LinearInt8Args linear_int8;
+  linear_int8.n = linear_int8.k = linear_int8.y_stride = 8;
+  backend.linear_int8(linear_int8);
+  kernels::AttentionArgs attention;
+  attention.heads = 2, attention.kv_tokens = 5;
+  backend.attention(attention);
+  backend.rms_norm({});
+  backend.quantize_rows({});
+}
+
 TEST(CpuBackend, CopyMovesRowsOnly) {
   const std::vector<std::int8_t> src = random_codes(4 * 10, 1);
   Guarded<std::int8_t> dst(4 * 7);

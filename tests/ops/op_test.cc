@@ -2,6 +2,7 @@
 
 #include <fmt/format.h>
 
+#include <algorithm>
 #include <map>
 #include <memory>
 
@@ -75,6 +76,11 @@ template void expect_same_bits(const Case&, const float*, const float*, std::int
 template void expect_same_bits(const Case&, const BF16*, const BF16*, std::int64_t, std::int64_t);
 template void expect_same_bits(const Case&, const std::int8_t*, const std::int8_t*, std::int64_t,
                                std::int64_t);
+
+void for_each_part(std::int64_t m, const std::function<void(std::int64_t begin, std::int64_t rows)>& fn) {
+  for (std::int64_t begin = 0, rows = 1; begin < m; begin += rows, rows = 2 * rows + 1)
+    fn(begin, std::min(rows, m - begin));
+}
 
 kernels::Backend& definition_backend() {
   static const std::unique_ptr<kernels::Backend> backend = cpu::make_definition_backend();

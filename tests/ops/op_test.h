@@ -83,6 +83,9 @@ void expect_same_bits(const Case& c, const Guarded<T>& want, const Guarded<T>& g
   expect_same_bits(c, want.data(), got.data(), want.count(), row_length);
 }
 
+// Calls fn(begin, rows) for parts of [0, m) of 1, 3, 7, 15, ... rows and a ragged tail.
+void for_each_part(std::int64_t m, const std::function<void(std::int64_t begin, std::int64_t rows)>& fn);
+
 kernels::Backend& definition_backend();
 
 // Calls fn(backend) for 1, 2, 3 and 5 threads on every instruction set this machine has. Scratch memory

@@ -115,6 +115,19 @@ TEST(QuantizeRows, ExtremeMagnitudes) {
   expect_quantize<BF16>(4, 64, 16, 1e-30f);
 }
 
+TEST(QuantizeRows, RowsInParts) {
+  constexpr std::int64_t kM = 129, kK = 256;
+  const std::vector<BF16> x = random_values<BF16>(kM * kK, 12);
+  Guarded<std::int8_t> whole(kM * kK), parts(kM * kK);
+  Guarded<float> scale(kM), part_scale(kM);
+  best_backend().quantize_rows({x.data(), DType::kBF16, kK, 256, whole.data(), scale.data(), kM, kK});
+  for_each_part(kM, [&](std::int64_t m, std::int64_t rows) {
+    best_backend().quantize_rows(
+        {x.data() + m * kK, DType::kBF16, kK, 256, parts.data() + m * kK, part_scale.data() + m, rows, kK});
+  });
+  expect_same({"quantize_rows", "in parts", 12, ""}, whole, scale, parts, part_scale, kK);
+}
+
 TEST(SwigluQuantizeRows, Sizes) {
   for (const std::int64_t size : kSizes) expect_swiglu_quantize<BF16>(3, size, 0);
   for (const std::int64_t group : {4, 16, 64, 256}) expect_swiglu_quantize<BF16>(5, 3 * group, group);
@@ -127,9 +140,10 @@ TEST(SwigluQuantizeRows, RowsInParts) {
   Guarded<std::int8_t> whole(kM * kK), parts(kM * kK);
   Guarded<float> scale(kM), part_scale(kM);
   best_backend().swiglu_quantize_rows({x.data(), DType::kBF16, 64, whole.data(), scale.data(), kM, kK});
-  for (std::int64_t m = 0; m < kM; m += 50)
-    best_backend().swiglu_quantize_rows({x.data() + m * 2 * kK, DType::kBF16, 64, parts.data() + m * kK,
-                                         part_scale.data() + m, std::min<std::int64_t>(50, kM - m), kK});
+  for_each_part(kM, [&](std::int64_t m, std::int64_t rows) {
+    best_backend().swiglu_quantize_rows(
+        {x.data() + m * 2 * kK, DType::kBF16, 64, parts.data() + m * kK, part_scale.data() + m, rows, kK});
+  });
   expect_same({"swiglu_quantize_rows", "in parts", 2, ""}, whole, scale, parts, part_scale, kK);
 }
 

@@ -93,14 +93,14 @@ TEST(RmsNorm, RowsInParts) {
   kernels::RmsNormArgs args{
       x.data(), kC, weight.data(), whole.data(), DType::kBF16, kM, kC, true, mod.modulation, 0, kC};
   best_backend().rms_norm(args);
-  for (std::int64_t begin = 0, size = 1; begin < kM; begin += size, size = size * 2 + 1) {
+  for_each_part(kM, [&](std::int64_t begin, std::int64_t rows) {
     kernels::RmsNormArgs part = args;
     part.x = x.data() + begin * kC;
     part.y = parts.data() + begin * kC;
-    part.m = std::min(size, kM - begin);
+    part.m = rows;
     part.modulation.token0 += begin;
     best_backend().rms_norm(part);
-  }
+  });
   expect_same_bits({"rms_norm", "in parts", 4, ""}, whole, parts, kC);
 }
 
@@ -167,6 +167,23 @@ TEST(GatedResidual, Sizes) {
     }
 }
 
+TEST(GatedResidual, RowsInParts) {
+  constexpr std::int64_t kM = 129, kC = 70;
+  const std::vector<BF16> x = random_values<BF16>(kM * kC, 14), o = random_values<BF16>(kM * kC, 15);
+  const ModTable<BF16> mod(kM, kC, 16);
+  Guarded<BF16> whole(kM * kC), parts(kM * kC);
+  std::copy(x.begin(), x.end(), whole.data());
+  std::copy(x.begin(), x.end(), parts.data());
+  best_backend().gated_residual({whole.data(), o.data(), DType::kBF16, kM, kC, true, mod.modulation, 0});
+  for_each_part(kM, [&](std::int64_t begin, std::int64_t rows) {
+    kernels::Modulation modulation = mod.modulation;
+    modulation.token0 += begin;
+    best_backend().gated_residual(
+        {parts.data() + begin * kC, o.data() + begin * kC, DType::kBF16, rows, kC, true, modulation, 0});
+  });
+  expect_same_bits({"gated_residual", "in parts", 14, ""}, whole, parts, kC);
+}
+
 template <typename TX, typename T>
 void expect_modulation_table(std::int64_t rows, std::int64_t c) {
   const auto seed = static_cast<std::uint64_t>(rows * 100 + c);
@@ -219,6 +236,22 @@ TEST(FinalModulate, Sizes) {
       expect_final_modulate<BF16>(size, 33, round_each);
       expect_final_modulate<float>(2, size, round_each);
     }
+}
+
+TEST(FinalModulate, RowsInParts) {
+  constexpr std::int64_t kM = 129, kC = 70;
+  const std::vector<BF16> x = random_values<BF16>(kM * kC, 17);
+  const std::vector<float> row = random_values<float>(kC, 18);
+  Guarded<float> whole(kM * kC), parts(kM * kC);
+  const auto args = [&](std::int64_t begin, std::int64_t rows, float* y) {
+    return kernels::FinalModulateArgs{x.data() + begin * kC, row.data(), row.data(), row.data(), false, y,
+                                      DType::kBF16,          rows,       kC};
+  };
+  best_backend().final_modulate(args(0, kM, whole.data()));
+  for_each_part(kM, [&](std::int64_t begin, std::int64_t rows) {
+    best_backend().final_modulate(args(begin, rows, parts.data() + begin * kC));
+  });
+  expect_same_bits({"final_modulate", "in parts", 17, ""}, whole, parts, kC);
 }
 
 }  // namespace

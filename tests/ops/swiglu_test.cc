@@ -123,5 +123,16 @@ TEST(Swiglu, Sizes) {
   }
 }
 
+TEST(Swiglu, RowsInParts) {
+  constexpr std::int64_t kM = 129, kF = 70;
+  const std::vector<BF16> gate_up = random_values<BF16>(kM * 2 * kF, 19, 4.0f);
+  Guarded<BF16> whole(kM * kF), parts(kM * kF);
+  best_backend().swiglu({gate_up.data(), whole.data(), DType::kBF16, kM, kF});
+  for_each_part(kM, [&](std::int64_t m, std::int64_t rows) {
+    best_backend().swiglu({gate_up.data() + m * 2 * kF, parts.data() + m * kF, DType::kBF16, rows, kF});
+  });
+  expect_same_bits({"swiglu", "in parts", 19, ""}, whole, parts, kF);
+}
+
 }  // namespace
 }  // namespace h3s::test
