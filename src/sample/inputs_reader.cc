@@ -137,28 +137,32 @@ void InputsReader::read_reference(const json& entry, std::size_t idx) {
   refuse_other_fields(entry, where, {"kind"});
   spec::Reference reference;
   reference.kind = reference_kind(entry, where);
-  const bool sound_only = reference.kind == spec::ReferenceKind::kAudio;
-  const bool image = reference.kind == spec::ReferenceKind::kImage;
   const std::string key = fmt::format("reference.{}", idx);
-  const io::TensorInfo* latent = sound_only ? nullptr : video_latent(key + ".latent");
-  const io::TensorInfo* audio = image ? nullptr : audio_latent(key + ".audio");
-  if (!sound_only && latent == nullptr) reject(key + ".latent", "the file has no such tensor");
-  if (sound_only && audio == nullptr) reject(key + ".audio", "the file has no such tensor");
-  if (latent != nullptr) {
-    reference.latent_t = latent->shape[2];
-    reference.latent_h = latent->shape[3];
-    reference.latent_w = latent->shape[4];
-    if (image && reference.latent_t != 1)
-      reject(latent->name, "an image has 1 frame, got {}", reference.latent_t);
-    if (reference.latent_h % 2 != 0 || reference.latent_w % 2 != 0)
-      reject(latent->name, "height and width of a reference must be even, got {}", shape_text(latent->shape));
-    content_.visual_latents.push_back(latent);
-  }
-  if (audio != nullptr) {
-    reference.audio_t = audio->shape[3];
-    content_.audio_latents.push_back(audio);
-  }
+  if (reference.kind != spec::ReferenceKind::kAudio) read_reference_picture(reference, key + ".latent");
+  if (reference.kind != spec::ReferenceKind::kImage) read_reference_sound(reference, key + ".audio");
   content_.job.references.push_back(reference);
+}
+
+void InputsReader::read_reference_picture(spec::Reference& reference, const std::string& key) {
+  const io::TensorInfo* latent = video_latent(key);
+  if (latent == nullptr) reject(key, "the file has no such tensor");
+  reference.latent_t = latent->shape[2];
+  reference.latent_h = latent->shape[3];
+  reference.latent_w = latent->shape[4];
+  if (reference.kind == spec::ReferenceKind::kImage && reference.latent_t != 1)
+    reject(key, "an image has 1 frame, got {}", reference.latent_t);
+  if (reference.latent_h % spec::kPatch != 0 || reference.latent_w % spec::kPatch != 0)
+    reject(key, "height and width of a reference must be even, got {}", shape_text(latent->shape));
+  content_.visual_latents.push_back(latent);
+}
+
+void InputsReader::read_reference_sound(spec::Reference& reference, const std::string& key) {
+  const io::TensorInfo* audio = audio_latent(key);
+  if (audio == nullptr && reference.kind == spec::ReferenceKind::kAudio)
+    reject(key, "the file has no such tensor");
+  if (audio == nullptr) return;
+  reference.audio_t = audio->shape[3];
+  content_.audio_latents.push_back(audio);
 }
 
 spec::ReferenceKind InputsReader::reference_kind(const json& entry, const std::string& where) const {

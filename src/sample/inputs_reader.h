@@ -48,6 +48,8 @@ class InputsReader {
   void read_tags();
   void read_keyframe(const nlohmann::json& entry, std::size_t idx);
   void read_reference(const nlohmann::json& entry, std::size_t idx);
+  void read_reference_picture(spec::Reference& reference, const std::string& key);
+  void read_reference_sound(spec::Reference& reference, const std::string& key);
   spec::ReferenceKind reference_kind(const nlohmann::json& entry, const std::string& where) const;
   void read_initial();
   void refuse_unknown_keys() const;

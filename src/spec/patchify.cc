@@ -3,18 +3,34 @@
 namespace h3s::spec {
 namespace {
 
-// Calls visit(index in rows, h, w of the padded frame, offset of the frame) for every value of the rows.
+// Where the four values of a patch lie in their frame of one channel, in the order of the columns. Past the
+// end of an odd side: where they come from (wrapped), and that they are padding.
+struct Patch {
+  std::int64_t offset[4];
+  bool padding[4];
+};
+
+Patch patch_at(const VideoShape& shape, std::int64_t y, std::int64_t x) {
+  Patch patch;
+  for (std::int64_t k = 0; k < 4; ++k) {
+    const std::int64_t h = 2 * y + k / 2, w = 2 * x + k % 2;
+    patch.padding[k] = h >= shape.h || w >= shape.w;
+    patch.offset[k] = h % shape.h * shape.w + w % shape.w;
+  }
+  return patch;
+}
+
+// Calls visit(index in rows, element of the latent, padding) for every value of the rows.
 template <typename Visit>
 void for_each_value(const VideoShape& shape, std::int64_t row0, std::int64_t row1, const Visit& visit) {
-  const std::int64_t frame = shape.h * shape.w;
   std::int64_t i = 0;
   for (std::int64_t row = row0; row < row1; ++row) {
-    const std::int64_t x = row % shape.grid_w();
-    const std::int64_t y = row / shape.grid_w() % shape.grid_h();
-    const std::int64_t t = row / shape.grid_w() / shape.grid_h();
-    for (std::int64_t c = 0; c < shape.channels; ++c)
-      for (std::int64_t p = 0; p < 2; ++p)
-        for (std::int64_t q = 0; q < 2; ++q) visit(i++, 2 * y + p, 2 * x + q, (c * shape.t + t) * frame);
+    const std::int64_t line = row / shape.grid_w(), t = line / shape.grid_h();
+    const Patch patch = patch_at(shape, line % shape.grid_h(), row % shape.grid_w());
+    for (std::int64_t c = 0; c < shape.channels; ++c) {
+      const std::int64_t frame = (c * shape.t + t) * shape.h * shape.w;
+      for (std::int64_t k = 0; k < 4; ++k) visit(i++, frame + patch.offset[k], patch.padding[k]);
+    }
   }
 }
 
@@ -29,15 +45,14 @@ void for_each_sample(const AudioShape& shape, std::int64_t row0, std::int64_t ro
 
 void patchify_rows(const float* latent, const VideoShape& shape, std::int64_t row0, std::int64_t row1,
                    float* out) {
-  for_each_value(shape, row0, row1, [&](std::int64_t i, std::int64_t h, std::int64_t w, std::int64_t frame) {
-    out[i] = latent[frame + h % shape.h * shape.w + w % shape.w];
-  });
+  for_each_value(shape, row0, row1,
+                 [&](std::int64_t i, std::int64_t element, bool) { out[i] = latent[element]; });
 }
 
 void unpatchify_rows(const float* rows, const VideoShape& shape, std::int64_t row0, std::int64_t row1,
                      float* latent) {
-  for_each_value(shape, row0, row1, [&](std::int64_t i, std::int64_t h, std::int64_t w, std::int64_t frame) {
-    if (h < shape.h && w < shape.w) latent[frame + h * shape.w + w] = rows[i];
+  for_each_value(shape, row0, row1, [&](std::int64_t i, std::int64_t element, bool padding) {
+    if (!padding) latent[element] = rows[i];
   });
 }
 
