@@ -44,30 +44,41 @@ std::vector<std::string> expand(const std::vector<std::string>& paths) {
 json to_json(const verify::Report& report) {
   json out{{"path", report.path}, {"ok", report.ok()}, {"skipped", report.skipped}};
   for (const verify::Check& c : report.checks)
-    out["checks"].push_back({{"name", c.name}, {"elements", c.elements}, {"our_error", c.our_error},
-                             {"stock_error", c.stock_error}, {"ratio", c.ratio()}, {"distance", c.distance},
-                             {"ok", c.ok}, {"rule", c.rule}});
+    out["checks"].push_back({{"name", c.name},
+                             {"elements", c.elements},
+                             {"our_error", c.our_error},
+                             {"stock_error", c.stock_error},
+                             {"ratio", c.ratio()},
+                             {"distance", c.distance},
+                             {"ok", c.ok},
+                             {"rule", c.rule}});
   for (const verify::PlanResult& p : report.plans)
-    out["plans"].push_back({{"plan", p.plan.describe()}, {"equal", p.equal}, {"difference", p.difference},
-                            {"peak_device_bytes", p.peak_bytes[0]}, {"peak_pinned_bytes", p.peak_bytes[1]},
+    out["plans"].push_back({{"plan", p.plan.describe()},
+                            {"equal", p.equal},
+                            {"difference", p.difference},
+                            {"peak_device_bytes", p.peak_bytes[0]},
+                            {"peak_pinned_bytes", p.peak_bytes[1]},
                             {"peak_host_bytes", p.peak_bytes[2]}});
   return out;
 }
 
-std::string number(double value) { return value > 0 ? fmt::format("{:.3e}", value) : "-"; }
+std::string number(double value) {
+  return value > 0 ? fmt::format("{:.3e}", value) : "-";
+}
 
 void print_checks(const verify::Report& report) {
   if (report.checks.empty()) return;
-  fmt::print("  {:<18}{:>10}{:>12}{:>12}{:>8}{:>12}  \n", "tensor", "elements", "our error", "stock's", "ratio",
-             "distance");
+  fmt::print("  {:<18}{:>10}{:>12}{:>12}{:>8}{:>12}  \n", "tensor", "elements", "our error", "stock's",
+             "ratio", "distance");
   for (const verify::Check& c : report.checks)
     fmt::print("  {:<18}{:>10}{:>12}{:>12}{:>8}{:>12}  {:<4}  {}\n", c.name, c.elements, number(c.our_error),
-               number(c.stock_error), c.stock_error > 0 ? fmt::format("{:.3f}", c.ratio()) : "-", number(c.distance),
-               c.ok ? "OK" : "FAIL", c.rule);
+               number(c.stock_error), c.stock_error > 0 ? fmt::format("{:.3f}", c.ratio()) : "-",
+               number(c.distance), c.ok ? "OK" : "FAIL", c.rule);
 }
 
 void print_plans(const verify::Report& report) {
-  const auto unequal = std::count_if(report.plans.begin(), report.plans.end(), [](const auto& p) { return !p.equal; });
+  const auto unequal =
+      std::count_if(report.plans.begin(), report.plans.end(), [](const auto& p) { return !p.equal; });
   fmt::print("  plans: {} run, {}\n", report.plans.size(),
              unequal == 0 ? "all bits equal" : fmt::format("{} DIFFER from the first", unequal));
   for (const verify::PlanResult& p : report.plans)
@@ -109,8 +120,8 @@ std::vector<verify::Report> collect(const Options& options, const std::vector<ve
   if (!options.model.empty()) {
     verify::RandomJob random = options.random;
     random.compute = options.compute == "fp32" ? DType::kF32 : DType::kBF16;
-    reports.push_back(verify::verify_model(options.model, random, plans,
-                                           [](const std::string& line) { fmt::print(stderr, "{}\n", line); }));
+    reports.push_back(verify::verify_model(
+        options.model, random, plans, [](const std::string& line) { fmt::print(stderr, "{}\n", line); }));
     if (!options.as_json) print(reports.back());
   }
   return reports;
@@ -128,8 +139,8 @@ int run_verify(const Options& options) {
     for (const verify::Report& report : reports) out["files"].push_back(to_json(report));
     fmt::print("{}\n", out.dump(2));
   } else {
-    fmt::print("{} checked, {} failed, {} skipped\n", static_cast<std::int64_t>(reports.size()) - skipped, failed,
-               skipped);
+    fmt::print("{} checked, {} failed, {} skipped\n", static_cast<std::int64_t>(reports.size()) - skipped,
+               failed, skipped);
   }
   return failed == 0 ? 0 : 1;
 }
@@ -138,7 +149,8 @@ int run_verify(const Options& options) {
 
 void add_verify(CLI::App& app, Run& run) {
   auto options = std::make_shared<Options>();
-  CLI::App* command = app.add_subcommand("verify", "Check results against reference files, and every plan against the first");
+  CLI::App* command =
+      app.add_subcommand("verify", "Check results against reference files, and every plan against the first");
   command->add_option("--golden", options->golden, "Reference files, or folders of them");
   command->add_option("--model", options->model, "A checkpoint: run a random job under every plan");
   command->add_option("--plans", options->plans, "Plans to compare: few (3), some (8), all (29)")
@@ -153,7 +165,8 @@ void add_verify(CLI::App& app, Run& run) {
   command->add_option("--latent-h", job.latent_h, "With --model: latent rows")->capture_default_str();
   command->add_option("--latent-w", job.latent_w, "With --model: latent columns")->capture_default_str();
   command->add_option("--audio-t", job.audio_t, "With --model: audio latent steps")->capture_default_str();
-  command->add_option("--seed", options->random.seed, "With --model: seed of the random inputs")->capture_default_str();
+  command->add_option("--seed", options->random.seed, "With --model: seed of the random inputs")
+      ->capture_default_str();
   command->add_option("--sigma", options->random.sigma, "With --model: noise level, 0 to 1")
       ->capture_default_str()
       ->check(CLI::Range(0.0, 1.0));

@@ -122,14 +122,17 @@ const Candidate& nearest_working(const std::vector<Candidate>& all, const Budget
 }
 
 // Bytes to give back as an argument, and to read.
-std::string both(std::int64_t bytes) { return fmt::format("{} ({})", bytes, format_bytes(bytes)); }
+std::string both(std::int64_t bytes) {
+  return fmt::format("{} ({})", bytes, format_bytes(bytes));
+}
 
 [[noreturn]] void refuse(const std::string& what, const Footprint& needed, const std::vector<Candidate>& all,
                          const Budgets& budgets) {
   const std::int64_t device_budget = budgets.bytes[static_cast<std::size_t>(mem::Space::kDevice)];
   const Candidate& works = nearest_working(all, budgets);
   fail(Status::kOverBudget,
-       "[plan] {} needs {} of device and {} of host memory, the budgets are {} and {}; largest: {}; the smallest "
+       "[plan] {} needs {} of device and {} of host memory, the budgets are {} and {}; largest: {}; the "
+       "smallest "
        "budgets that work: --vram {} --ram {}, with {}",
        what, format_bytes(needed.peak_bytes(mem::Space::kDevice)), format_bytes(ram_bytes(needed)),
        budget_text(device_budget), budget_text(budgets.ram_bytes), largest_holders(needed),

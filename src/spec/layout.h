@@ -1,6 +1,7 @@
 // The packed sequence of one job: segments, position ids, timesteps and modulation rows.
 //
-// Order: [text | keyframe conditions | references | target audio | target video]. Pure functions of the sizes.
+// Order: [text | keyframe conditions | references | target audio | target video]. Pure functions of the
+// sizes.
 #pragma once
 
 #include <cstdint>
@@ -13,9 +14,9 @@
 namespace h3s::spec {
 
 struct Keyframe {
-  std::int64_t frame_idx = 0;   // pixel frame the picture or clip starts at
-  std::int64_t latent_t = 0;    // latent frames; 0: no picture
-  std::int64_t audio_t = 0;     // audio latent steps; 0: no audio
+  std::int64_t frame_idx = 0;  // pixel frame the picture or clip starts at
+  std::int64_t latent_t = 0;   // latent frames; 0: no picture
+  std::int64_t audio_t = 0;    // audio latent steps; 0: no audio
 };
 
 enum class ReferenceKind { kImage, kAudio, kVideo };
@@ -34,8 +35,8 @@ struct JobSpec {
   std::vector<Keyframe> keyframes;
   std::vector<Reference> references;
   std::vector<std::int64_t> text_tags;  // empty: every text token has tag 1; else one tag (0..2) a token
-  // Where keyframe times start when references are given too: 0.33 counts from the text alone, the later form adds
-  // the references' advances. They differ only when both are present.
+  // Where keyframe times start when references are given too: 0.33 counts from the text alone, the later form
+  // adds the references' advances. They differ only when both are present.
   bool keyframes_after_references = false;
 };
 
@@ -47,14 +48,14 @@ struct Segment {
   std::int64_t start = 0, stop = 0;  // rows of the packed sequence
   // Rows of video kinds: latent grid after padding; of audio kinds: steps (rows = 2 x steps).
   std::int64_t latent_t = 0, latent_h = 0, latent_w = 0, steps = 0;
-  double origin = 0;                 // time of the first row
-  double w_low = 0, w_high = 0;      // w coordinate of the two stereo channels of audio kinds
+  double origin = 0;             // time of the first row
+  double w_low = 0, w_high = 0;  // w coordinate of the two stereo channels of audio kinds
 };
 
 class Layout {
  public:
-  // Throws Error(kInvalidArgument) for sizes that make no sequence (empty text, zero latents, odd reference grids,
-  // tags of the wrong count or value).
+  // Throws Error(kInvalidArgument) for sizes that make no sequence (empty text, zero latents, odd reference
+  // grids, tags of the wrong count or value).
   explicit Layout(const JobSpec& job);
 
   const JobSpec& job() const { return job_; }
@@ -91,15 +92,15 @@ struct TimestepOptions {
 
 Timesteps make_timesteps(const Layout& layout, float sigma, const TimestepOptions& options);
 
-// The sigmas of both streams in binary32, step by step whatever `double_precision` says: what the audio carry of the
-// outer forward is computed from.
+// The sigmas of both streams in binary32, step by step whatever `double_precision` says: what the audio carry
+// of the outer forward is computed from.
 struct StreamSigmas {
   float video = 1, audio = 1;
 };
 StreamSigmas stream_sigmas(float sigma, const TimestepOptions& options);
 
 // Pixel sizes to latent sizes, as stock aligns them.
-std::int64_t align_frames(std::int64_t frames);          // up to 17k + 5, at least 5
+std::int64_t align_frames(std::int64_t frames);  // up to 17k + 5, at least 5
 std::int64_t latent_frames(std::int64_t aligned_frames);
 std::int64_t audio_latent_steps(std::int64_t aligned_frames);  // round-half-even(F / 24 * 40)
 

@@ -18,8 +18,8 @@ void append(std::vector<float>& out, const void* data, DType dtype, std::int64_t
 
 // Keeps whole tensors, or the rows asked for, which ascend as they pass.
 exec::RowTap make_tap(const std::vector<std::int64_t>& wanted, Capture& capture) {
-  return [&wanted, &capture](const std::string& name, std::int64_t first_row, std::int64_t rows, const void* data,
-                             DType dtype, std::int64_t columns) {
+  return [&wanted, &capture](const std::string& name, std::int64_t first_row, std::int64_t rows,
+                             const void* data, DType dtype, std::int64_t columns) {
     std::vector<float>& out = capture.tensors[name];
     if (wanted.empty()) append(out, data, dtype, 0, rows * columns);
     for (const std::int64_t row : wanted)
@@ -38,7 +38,8 @@ Capture run_captured(const CaptureJob& job, const NamedPlan& plan) {
     exec::Session session(*backend, accountant, job.checkpoint, job.layout,
                           {.compute = job.compute, .dials = plan.dials, .timesteps = job.timesteps});
     session.on_rows(make_tap(job.rows, capture));
-    session.set_conditioning({job.inputs.text.data(), job.inputs.visual_rows.data(), job.inputs.audio_rows.data()});
+    session.set_conditioning(
+        {job.inputs.text.data(), job.inputs.visual_rows.data(), job.inputs.audio_rows.data()});
     std::vector<float>& video = capture.tensors["video_out"];
     std::vector<float>& audio = capture.tensors["audio_out"];
     video.resize(job.inputs.video.size());
@@ -58,7 +59,8 @@ std::string first_difference(const Capture& a, const Capture& b) {
     if (values.size() != others.size()) return fmt::format("{} has another size", name);
     for (std::size_t i = 0; i < values.size(); ++i) {
       const auto x = std::bit_cast<std::uint32_t>(values[i]), y = std::bit_cast<std::uint32_t>(others[i]);
-      if (x != y) return fmt::format("{}[{}]: {} ({:08x}) against {} ({:08x})", name, i, values[i], x, others[i], y);
+      if (x != y)
+        return fmt::format("{}[{}]: {} ({:08x}) against {} ({:08x})", name, i, values[i], x, others[i], y);
     }
   }
   return "";

@@ -13,7 +13,8 @@ constexpr std::int64_t kDistanceElements = 500;  // below, a distance is too noi
 
 template <typename T>
 Check equal(const std::string& name, const std::vector<T>& ours, const std::vector<T>& stored) {
-  Check check{.name = name, .elements = static_cast<std::int64_t>(stored.size()), .rule = "every element equal"};
+  Check check{
+      .name = name, .elements = static_cast<std::int64_t>(stored.size()), .rule = "every element equal"};
   std::size_t differing = ours.size() == stored.size() ? 0 : stored.size();
   for (std::size_t i = 0; differing == 0 && i < stored.size(); ++i) differing += !(ours[i] == stored[i]);
   check.ok = differing == 0;
@@ -55,7 +56,8 @@ Check check_ratio(const std::string& name, const std::vector<float>& ours, const
   check.distance = relative_rms(ours, stored);
   const double tolerance = ratio_tolerance(check.elements);
   const bool ratio_ok = std::abs(check.ratio() - 1) <= tolerance;
-  const bool distance_ok = check.elements < kDistanceElements || check.distance <= distance_bound * check.stock_error;
+  const bool distance_ok =
+      check.elements < kDistanceElements || check.distance <= distance_bound * check.stock_error;
   check.ok = ratio_ok && distance_ok;
   check.rule = fmt::format("ratio 1 +- {:.3f}", tolerance);
   if (check.elements >= kDistanceElements)
@@ -66,7 +68,8 @@ Check check_ratio(const std::string& name, const std::vector<float>& ours, const
 Check check_equal(const std::string& name, const std::vector<float>& ours, const std::vector<float>& stored) {
   return equal(name, ours, stored);
 }
-Check check_equal(const std::string& name, const std::vector<double>& ours, const std::vector<double>& stored) {
+Check check_equal(const std::string& name, const std::vector<double>& ours,
+                  const std::vector<double>& stored) {
   return equal(name, ours, stored);
 }
 

@@ -44,12 +44,17 @@ spec::ModelSpec read_spec(const io::SafetensorsReader& file) {
   const json config = parsed(file, "config");
   if (!config.is_object()) bad(file, "metadata \"config\" is not an object");
   spec::ModelSpec spec;
-  const std::map<std::string, std::int64_t*> fields{
-      {"hidden_size", &spec.hidden}, {"num_layers", &spec.layers},
-      {"token_refiner_num_layers", &spec.refiner_layers}, {"num_attention_heads", &spec.heads},
-      {"attention_head_dim", &spec.head_dim}, {"ffn_hidden_size", &spec.ffn}, {"text_dim", &spec.text_dim},
-      {"timestep_input_dim", &spec.timestep_dim}, {"time_embed_hidden_size", &spec.time_hidden},
-      {"time_embed_dim", &spec.time_dim}, {"adaln_curve_grid", &spec.curve_grid}};
+  const std::map<std::string, std::int64_t*> fields{{"hidden_size", &spec.hidden},
+                                                    {"num_layers", &spec.layers},
+                                                    {"token_refiner_num_layers", &spec.refiner_layers},
+                                                    {"num_attention_heads", &spec.heads},
+                                                    {"attention_head_dim", &spec.head_dim},
+                                                    {"ffn_hidden_size", &spec.ffn},
+                                                    {"text_dim", &spec.text_dim},
+                                                    {"timestep_input_dim", &spec.timestep_dim},
+                                                    {"time_embed_hidden_size", &spec.time_hidden},
+                                                    {"time_embed_dim", &spec.time_dim},
+                                                    {"adaln_curve_grid", &spec.curve_grid}};
   for (const auto& [key, value] : config.items()) {
     const auto field = fields.find(key);
     if (field == fields.end()) bad(file, fmt::format("config \"{}\" is unknown", key));
@@ -65,8 +70,10 @@ void read_sizes(const io::SafetensorsReader& file, spec::JobSpec& job) {
   const bool list = file.metadata().contains("sizes");
   const json sizes = parsed(file, list ? "sizes" : "inputs");
   constexpr std::array<const char*, 5> kNames{"text_len", "latent_t", "latent_h", "latent_w", "audio_t"};
-  const std::array<std::int64_t*, 5> fields{&job.text_len, &job.latent_t, &job.latent_h, &job.latent_w, &job.audio_t};
-  if (list ? !sizes.is_array() || sizes.size() != fields.size() : !sizes.is_object()) bad(file, "sizes malformed");
+  const std::array<std::int64_t*, 5> fields{&job.text_len, &job.latent_t, &job.latent_h, &job.latent_w,
+                                            &job.audio_t};
+  if (list ? !sizes.is_array() || sizes.size() != fields.size() : !sizes.is_object())
+    bad(file, "sizes malformed");
   for (std::size_t i = 0; i < fields.size(); ++i) {
     const json value = list ? sizes[i] : sizes.value(kNames[i], json());
     if (!value.is_number_integer()) bad(file, fmt::format("size \"{}\" is not an integer", kNames[i]));
@@ -97,7 +104,8 @@ void read_keyframes(Golden& golden) {
   for (std::size_t i = 0; i < kKeyframeFrames.size(); ++i) {
     const std::string name = fmt::format("cond.kf{}", i);
     if (!golden.has(name)) continue;
-    golden.job.keyframes.push_back({.frame_idx = kKeyframeFrames[i], .latent_t = golden.file.at(name).shape[2]});
+    golden.job.keyframes.push_back(
+        {.frame_idx = kKeyframeFrames[i], .latent_t = golden.file.at(name).shape[2]});
     append_video_rows(golden, name, golden.inputs.visual_rows);
   }
 }
@@ -113,8 +121,11 @@ void read_references(Golden& golden) {
   if (golden.has("cond.vid")) {
     const auto s = shape("cond.vid");
     const std::int64_t sound = golden.has("cond.vaud") ? shape("cond.vaud")[3] : 0;
-    golden.job.references.push_back({.kind = spec::ReferenceKind::kVideo, .latent_t = s[2], .latent_h = s[3],
-                                     .latent_w = s[4], .audio_t = sound});
+    golden.job.references.push_back({.kind = spec::ReferenceKind::kVideo,
+                                     .latent_t = s[2],
+                                     .latent_h = s[3],
+                                     .latent_w = s[4],
+                                     .audio_t = sound});
     append_video_rows(golden, "cond.vid", golden.inputs.visual_rows);
     if (sound > 0) append_audio_rows(golden, "cond.vaud", golden.inputs.audio_rows);
   }
@@ -162,7 +173,8 @@ Golden Golden::open(const std::string& path) {
   Golden golden{.file = io::SafetensorsReader::open(path)};
   const io::SafetensorsReader& file = golden.file;
   const std::string& compute = text(file, "compute");
-  if (compute != "torch.bfloat16" && compute != "torch.float32") bad(file, "compute type \"" + compute + "\"");
+  if (compute != "torch.bfloat16" && compute != "torch.float32")
+    bad(file, "compute type \"" + compute + "\"");
   golden.compute = compute == "torch.bfloat16" ? DType::kBF16 : DType::kF32;
   golden.format = text_or(file, "format", "bf16");
   golden.spec = read_spec(file);
@@ -198,13 +210,16 @@ std::string Golden::f32_sibling() const {
   return std::filesystem::exists(path) ? path : "";
 }
 
-bool can_rebuild(const Golden& golden) { return golden.format == "bf16" || golden.format == "int8_tensorwise"; }
+bool can_rebuild(const Golden& golden) {
+  return golden.format == "bf16" || golden.format == "int8_tensorwise";
+}
 
 void write_checkpoint(const Golden& golden, const std::string& path) {
   H3S_ASSERT(can_rebuild(golden));
-  const auto format = golden.format == "bf16" ? checkpoint::WeightFormat::kBF16
-                                              : checkpoint::WeightFormat::kInt8Tensorwise;
-  checkpoint::write_synthetic_checkpoint(path, {.spec = golden.spec, .format = format, .seed = golden.seed}, {});
+  const auto format =
+      golden.format == "bf16" ? checkpoint::WeightFormat::kBF16 : checkpoint::WeightFormat::kInt8Tensorwise;
+  checkpoint::write_synthetic_checkpoint(path, {.spec = golden.spec, .format = format, .seed = golden.seed},
+                                         {});
 }
 
 }  // namespace h3s::verify

@@ -22,8 +22,8 @@ struct Golden {
   static Golden open(const std::string& path);
 
   io::SafetensorsReader file;
-  DType compute = DType::kBF16;                // of the stored result
-  std::string format;                          // weight format of the block linears: "bf16", "int8_tensorwise", ...
+  DType compute = DType::kBF16;  // of the stored result
+  std::string format;            // weight format of the block linears: "bf16", "int8_tensorwise", ...
   spec::ModelSpec spec;
   std::uint64_t seed = 0;
   float sigma = 0;
@@ -39,7 +39,8 @@ struct Golden {
   std::string f32_sibling() const;
 };
 
-// Writes the checkpoint the file was made with (weights from the generator, block linears in `golden.format`).
+// Writes the checkpoint the file was made with (weights from the generator, block linears in
+// `golden.format`).
 void write_checkpoint(const Golden& golden, const std::string& path);
 
 // True for formats write_checkpoint can make.

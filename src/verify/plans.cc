@@ -16,8 +16,13 @@ constexpr std::array<std::int64_t, 7> kChunks{1, 63, 64, 65, 127, 129, 259};
 
 Dials dials(Schedule schedule, std::int64_t group, std::int64_t q, std::int64_t kv, std::int64_t mlp,
             std::int64_t head, bool o_on_device = false) {
-  return {.schedule = schedule, .head_group = group, .q_chunk = q, .kv_chunk = kv, .mlp_chunk = mlp,
-          .head_chunk = head, .attention_out_on_device = o_on_device};
+  return {.schedule = schedule,
+          .head_group = group,
+          .q_chunk = q,
+          .kv_chunk = kv,
+          .mlp_chunk = mlp,
+          .head_chunk = head,
+          .attention_out_on_device = o_on_device};
 }
 
 std::vector<NamedPlan> few() {
@@ -44,8 +49,8 @@ std::vector<NamedPlan> all() {
   std::size_t count = 0;
   for (const Schedule schedule : {Schedule::kResident, Schedule::kHeadGroups, Schedule::kFlat})
     for (std::size_t i = 0; i < kChunks.size(); ++i, ++count)
-      plans.push_back({dials(schedule, static_cast<std::int64_t>(1 + count % 3), chunk(i), chunk(i + 1), chunk(i + 3),
-                             chunk(i + 5), count % 2 == 0),
+      plans.push_back({dials(schedule, static_cast<std::int64_t>(1 + count % 3), chunk(i), chunk(i + 1),
+                             chunk(i + 3), chunk(i + 5), count % 2 == 0),
                        static_cast<int>(1 + count % 4)});
   return plans;
 }

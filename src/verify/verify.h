@@ -22,7 +22,7 @@ struct PlanResult {
 
 struct Report {
   std::string path;
-  std::string skipped;         // why nothing was checked; empty: it was
+  std::string skipped;  // why nothing was checked; empty: it was
   std::vector<Check> checks;
   std::vector<PlanResult> plans;
   bool ok() const;
@@ -31,8 +31,8 @@ struct Report {
 // Called with a line of what is being done, for progress.
 using Progress = std::function<void(const std::string&)>;
 
-// One reference file under each plan; the first plan's results are compared with the stored ones by the rules of its
-// compute type and format. Throws Error for files that are not reference files.
+// One reference file under each plan; the first plan's results are compared with the stored ones by the rules
+// of its compute type and format. Throws Error for files that are not reference files.
 Report verify_golden(const std::string& path, const std::vector<NamedPlan>& plans, const Progress& progress);
 
 // Sizes, seed and sigma of a random job on a real checkpoint.

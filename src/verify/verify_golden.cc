@@ -15,7 +15,8 @@
 namespace h3s::verify {
 namespace {
 
-// f32 compute against the stored f32 result: the spread of two orders of summation, at small and at real width.
+// f32 compute against the stored f32 result: the spread of two orders of summation, at small and at real
+// width.
 constexpr double kSmallF32Bound = 2e-6;
 constexpr double kSampledF32Bound = 5e-6;
 // A bf16 time embedding is stored rounded: two roundings of nearly equal values differ by at most one unit.
@@ -27,7 +28,8 @@ class TemporaryFile {
   TemporaryFile() {
     static int count = 0;
     path_ = (std::filesystem::temp_directory_path() /
-             fmt::format("h3stream-verify-{}-{}.safetensors", ::getpid(), count++)).string();
+             fmt::format("h3stream-verify-{}-{}.safetensors", ::getpid(), count++))
+                .string();
   }
   ~TemporaryFile() {
     std::error_code ignored;
@@ -60,7 +62,8 @@ void check_layout(const Golden& golden, const spec::Layout& layout, const Captur
     std::vector<double> segments;
     for (const kernels::ModSegment& s : capture.timesteps.segments)
       for (const std::int64_t v : {s.start, s.stop, s.row}) segments.push_back(static_cast<double>(v));
-    checks.push_back(check_equal("mod_segments", segments, stored_doubles<std::int64_t>(golden, "mod_segments")));
+    checks.push_back(
+        check_equal("mod_segments", segments, stored_doubles<std::int64_t>(golden, "mod_segments")));
   }
 }
 
@@ -71,13 +74,17 @@ std::vector<float> rope_matrices(const Golden& golden, const spec::Layout& layou
   std::vector<double> ids(static_cast<std::size_t>(layout.tokens() * 3));
   layout.positions(0, layout.tokens(), ids.data());
   std::vector<float> frequencies(spec::kRopeFrequencies);
-  std::memcpy(frequencies.data(), checkpoint.data(checkpoint.tensor("rope.inv_freq")), frequencies.size() * 4);
+  std::memcpy(frequencies.data(), checkpoint.data(checkpoint.tensor("rope.inv_freq")),
+              frequencies.size() * 4);
   std::vector<float> table(static_cast<std::size_t>(layout.tokens() * 2 * kPairs));
   const auto backend = cpu::make_definition_backend();
   dispatch_dtype<float, BF16>(golden.compute, "rope", [&]<typename T>() {
     std::vector<T> values(table.size());
-    ops::rope_table(*backend, {.positions = ids.data(), .inv_freq = frequencies.data(), .table = values.data(),
-                               .dtype = golden.compute, .m = layout.tokens()});
+    ops::rope_table(*backend, {.positions = ids.data(),
+                               .inv_freq = frequencies.data(),
+                               .table = values.data(),
+                               .dtype = golden.compute,
+                               .m = layout.tokens()});
     std::transform(values.begin(), values.end(), table.begin(), [](T v) { return to_float(v); });
   });
   std::vector<float> matrices;
@@ -94,8 +101,9 @@ void check_rope(const Golden& golden, const spec::Layout& layout, const checkpoi
                 std::vector<Check>& checks) {
   if (!golden.has("rope")) return;
   const std::vector<float> ours = rope_matrices(golden, layout, checkpoint);
-  checks.push_back(golden.compute == DType::kBF16 ? check_equal("rope", ours, golden.floats("rope"))
-                                                  : check_f32("rope", ours, golden.floats("rope"), kSmallF32Bound));
+  checks.push_back(golden.compute == DType::kBF16
+                       ? check_equal("rope", ours, golden.floats("rope"))
+                       : check_f32("rope", ours, golden.floats("rope"), kSmallF32Bound));
 }
 
 void check_time_embedding(const Golden& golden, const Capture& capture, std::vector<Check>& checks) {
@@ -104,8 +112,8 @@ void check_time_embedding(const Golden& golden, const Capture& capture, std::vec
   if (golden.spec.curve())
     checks.push_back(check_equal("t_emb", ours, stored));
   else
-    checks.push_back(
-        check_f32("t_emb", ours, stored, golden.compute == DType::kF32 ? kSmallF32Bound : kTimeEmbeddingBound));
+    checks.push_back(check_f32("t_emb", ours, stored,
+                               golden.compute == DType::kF32 ? kSmallF32Bound : kTimeEmbeddingBound));
 }
 
 // Every kSampleStep-th row and column of [C, T, h, w].
@@ -136,7 +144,8 @@ std::vector<std::string> compared_names(const Golden& golden) {
 }
 
 // The quantised tensors of the file against those our quantiser made from the same weights.
-void check_quantiser(const Golden& golden, const checkpoint::Checkpoint& checkpoint, std::vector<Check>& checks) {
+void check_quantiser(const Golden& golden, const checkpoint::Checkpoint& checkpoint,
+                     std::vector<Check>& checks) {
   Check check{.name = "w.* (quantiser)", .ok = true, .rule = "every code and scale equal"};
   for (const io::TensorInfo& stored : golden.file.tensors()) {
     if (!stored.name.starts_with("w.")) continue;
@@ -175,7 +184,8 @@ class GoldenRun {
 
  private:
   void say(const std::string& what) const {
-    if (progress_) progress_(fmt::format("{}: {}", std::filesystem::path(report_.path).filename().string(), what));
+    if (progress_)
+      progress_(fmt::format("{}: {}", std::filesystem::path(report_.path).filename().string(), what));
   }
 
   CaptureJob job(const checkpoint::Checkpoint& checkpoint, DType compute) const {
@@ -200,9 +210,10 @@ class GoldenRun {
     return *first;
   }
 
-  // The f32 results that errors are taken against: the stored ones of the same weights, or our own forward where the
-  // stored file has quantised weights or there is none.
-  std::vector<std::vector<float>> yardsticks(const checkpoint::Checkpoint& checkpoint, const NamedPlan& plan) const {
+  // The f32 results that errors are taken against: the stored ones of the same weights, or our own forward
+  // where the stored file has quantised weights or there is none.
+  std::vector<std::vector<float>> yardsticks(const checkpoint::Checkpoint& checkpoint,
+                                             const NamedPlan& plan) const {
     std::vector<std::vector<float>> values;
     const std::string sibling = golden_.f32_sibling();
     if (!sibling.empty()) {
@@ -216,7 +227,8 @@ class GoldenRun {
     return values;
   }
 
-  void check_tensors(const checkpoint::Checkpoint& checkpoint, const Capture& capture, const NamedPlan& plan) {
+  void check_tensors(const checkpoint::Checkpoint& checkpoint, const Capture& capture,
+                     const NamedPlan& plan) {
     const std::vector<std::string> names = compared_names(golden_);
     if (golden_.compute == DType::kF32) {
       for (const std::string& name : names)

@@ -38,7 +38,8 @@ Report verify_model(const std::string& path, const RandomJob& random, const std:
   for (const NamedPlan& plan : plans) {
     if (progress) progress(plan.describe());
     Capture capture = run_captured(job, plan);
-    PlanResult result{.plan = plan, .difference = first ? first_difference(*first, capture) : "",
+    PlanResult result{.plan = plan,
+                      .difference = first ? first_difference(*first, capture) : "",
                       .peak_bytes = capture.peak_bytes};
     result.equal = result.difference.empty();
     report.plans.push_back(result);

@@ -18,7 +18,8 @@ TEST(ParseBytes, AcceptsUnits) {
 }
 
 TEST(ParseBytes, RefusesEverythingElse) {
-  for (const char* text : {"", "GiB", "-1GiB", "0", "0.1", "nan", "inf", "1e300GiB", "12XB", "1GiB2", "--5", "0x10"}) {
+  for (const char* text :
+       {"", "GiB", "-1GiB", "0", "0.1", "nan", "inf", "1e300GiB", "12XB", "1GiB2", "--5", "0x10"}) {
     try {
       parse_bytes(text);
       ADD_FAILURE() << "accepted \"" << text << '"';

@@ -45,8 +45,12 @@ void check_around_every_value() {
   }
 }
 
-TEST(Float16, BF16RoundsToNearestEven) { check_around_every_value<BF16>(); }
-TEST(Float16, F16RoundsToNearestEven) { check_around_every_value<F16>(); }
+TEST(Float16, BF16RoundsToNearestEven) {
+  check_around_every_value<BF16>();
+}
+TEST(Float16, F16RoundsToNearestEven) {
+  check_around_every_value<F16>();
+}
 
 TEST(Float16, Extremes) {
   EXPECT_TRUE(std::isinf(round_to<BF16>(std::numeric_limits<float>::max())));

@@ -14,8 +14,9 @@ namespace {
 // Segments are host memory read during the call: a deferred op keeps its own.
 template <typename Args>
 auto with_own_segments(const Args& args) {
-  return [args, segments = std::vector<kernels::ModSegment>(
-                    args.modulation.segments, args.modulation.segments + args.modulation.num_segments)](auto run) {
+  return [args,
+          segments = std::vector<kernels::ModSegment>(
+              args.modulation.segments, args.modulation.segments + args.modulation.num_segments)](auto run) {
     Args own = args;
     own.modulation.segments = segments.data();
     run(own);
@@ -58,11 +59,16 @@ void DeferredBackend::wait(Queue q, Event event) {
 }
 
 void DeferredBackend::sync(Event event) {
-  while (event.id != 0 && !passed_.contains(event.id)) H3S_ASSERT(step());  // else: a wait for what never comes
+  while (event.id != 0 && !passed_.contains(event.id))
+    H3S_ASSERT(step());  // else: a wait for what never comes
 }
 
-void DeferredBackend::linear(const kernels::LinearArgs& a) { enqueue([this, a] { inner_.linear(a); }); }
-void DeferredBackend::linear_int8(const kernels::LinearInt8Args& a) { enqueue([this, a] { inner_.linear_int8(a); }); }
+void DeferredBackend::linear(const kernels::LinearArgs& a) {
+  enqueue([this, a] { inner_.linear(a); });
+}
+void DeferredBackend::linear_int8(const kernels::LinearInt8Args& a) {
+  enqueue([this, a] { inner_.linear_int8(a); });
+}
 void DeferredBackend::quantize_rows(const kernels::QuantizeRowsArgs& a) {
   enqueue([this, a] { inner_.quantize_rows(a); });
 }
@@ -73,18 +79,29 @@ void DeferredBackend::rms_norm(const kernels::RmsNormArgs& a) {
   enqueue([this, own = with_own_segments(a)] { own([this](const auto& args) { inner_.rms_norm(args); }); });
 }
 void DeferredBackend::gated_residual(const kernels::GatedResidualArgs& a) {
-  enqueue([this, own = with_own_segments(a)] { own([this](const auto& args) { inner_.gated_residual(args); }); });
+  enqueue(
+      [this, own = with_own_segments(a)] { own([this](const auto& args) { inner_.gated_residual(args); }); });
 }
-void DeferredBackend::swiglu(const kernels::SwigluArgs& a) { enqueue([this, a] { inner_.swiglu(a); }); }
-void DeferredBackend::silu(const kernels::SiluArgs& a) { enqueue([this, a] { inner_.silu(a); }); }
+void DeferredBackend::swiglu(const kernels::SwigluArgs& a) {
+  enqueue([this, a] { inner_.swiglu(a); });
+}
+void DeferredBackend::silu(const kernels::SiluArgs& a) {
+  enqueue([this, a] { inner_.silu(a); });
+}
 void DeferredBackend::modulation_table(const kernels::ModulationTableArgs& a) {
   enqueue([this, a] { inner_.modulation_table(a); });
 }
 void DeferredBackend::final_modulate(const kernels::FinalModulateArgs& a) {
   enqueue([this, a] { inner_.final_modulate(a); });
 }
-void DeferredBackend::rope_table(const kernels::RopeTableArgs& a) { enqueue([this, a] { inner_.rope_table(a); }); }
-void DeferredBackend::qkv_norm_rope(const kernels::QkvArgs& a) { enqueue([this, a] { inner_.qkv_norm_rope(a); }); }
-void DeferredBackend::attention(const kernels::AttentionArgs& a) { enqueue([this, a] { inner_.attention(a); }); }
+void DeferredBackend::rope_table(const kernels::RopeTableArgs& a) {
+  enqueue([this, a] { inner_.rope_table(a); });
+}
+void DeferredBackend::qkv_norm_rope(const kernels::QkvArgs& a) {
+  enqueue([this, a] { inner_.qkv_norm_rope(a); });
+}
+void DeferredBackend::attention(const kernels::AttentionArgs& a) {
+  enqueue([this, a] { inner_.attention(a); });
+}
 
 }  // namespace h3s::test

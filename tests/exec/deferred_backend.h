@@ -1,6 +1,6 @@
-// An asynchronous device in miniature: nothing runs when it is called. Work waits in its queue until the host asks for an
-// event; then queues advance in a random order that respects only what record() and wait() say. A missing wait in the
-// orchestration shows as wrong bits, a missing sync as a read of poisoned memory.
+// An asynchronous device in miniature: nothing runs when it is called. Work waits in its queue until the host
+// asks for an event; then queues advance in a random order that respects only what record() and wait() say. A
+// missing wait in the orchestration shows as wrong bits, a missing sync as a read of poisoned memory.
 #pragma once
 
 #include <array>
@@ -44,12 +44,14 @@ class DeferredBackend final : public kernels::Backend {
 
  private:
   struct Task {
-    std::function<void()> work;   // or:
-    std::uint64_t wait_for = 0;   // an event that must have passed
-    std::uint64_t signal = 0;     // an event that passes here
+    std::function<void()> work;  // or:
+    std::uint64_t wait_for = 0;  // an event that must have passed
+    std::uint64_t signal = 0;    // an event that passes here
   };
   std::deque<Task>& queue(kernels::Queue q) { return queues_[static_cast<std::size_t>(q)]; }
-  void enqueue(std::function<void()> work) { queue(kernels::Queue::kCompute).push_back({std::move(work), 0, 0}); }
+  void enqueue(std::function<void()> work) {
+    queue(kernels::Queue::kCompute).push_back({std::move(work), 0, 0});
+  }
   bool step();  // runs the head of one runnable queue; false when none is
 
   kernels::Backend& inner_;

@@ -1,5 +1,5 @@
-// Structure against the stored results: the portable roundings, each block fed with the stored output of the one before,
-// so that errors do not pile up and a single misplaced rounding shows.
+// Structure against the stored results: the portable roundings, each block fed with the stored output of the
+// one before, so that errors do not pile up and a single misplaced rounding shows.
 #include <fmt/format.h>
 #include <gtest/gtest.h>
 
@@ -33,7 +33,9 @@ double equal_share(const std::vector<float>& a, const std::vector<float>& b) {
   return static_cast<double>(equal) / static_cast<double>(a.size());
 }
 
-std::vector<float> floats(const Matrix& m) { return {m.values.begin(), m.values.end()}; }
+std::vector<float> floats(const Matrix& m) {
+  return {m.values.begin(), m.values.end()};
+}
 
 // Stored outputs as rows of the sequence, sign undone.
 std::vector<float> stored_video_rows(const verify::Golden& g) {
@@ -88,9 +90,9 @@ TEST_P(FedBlocks, ReproduceTheStoredResults) {
 }
 
 INSTANTIATE_TEST_SUITE_P(Golden, FedBlocks,
-                         testing::Values("curve.bf16.t2va.bf16", "curve.bf16.ref2va.bf16", "full.bf16.t2va.bf16",
-                                         "full.bf16.fl2va.bf16", "curve.int8_tensorwise.t2va.bf16",
-                                         "full.int8_tensorwise.t2va.bf16"),
+                         testing::Values("curve.bf16.t2va.bf16", "curve.bf16.ref2va.bf16",
+                                         "full.bf16.t2va.bf16", "full.bf16.fl2va.bf16",
+                                         "curve.int8_tensorwise.t2va.bf16", "full.int8_tensorwise.t2va.bf16"),
                          [](const auto& param_info) {
                            std::string name = param_info.param;
                            std::replace(name.begin(), name.end(), '.', '_');

@@ -26,8 +26,8 @@ exec::FixedBytes backend_bytes() {
 }
 
 // Runs a job with every space's budget set to `planned`; returns the peaks.
-std::array<std::int64_t, 3> run_within(const CheckpointFile& file, const SmallJob& run, const exec::SessionOptions& options,
-                                       const Footprint& planned) {
+std::array<std::int64_t, 3> run_within(const CheckpointFile& file, const SmallJob& run,
+                                       const exec::SessionOptions& options, const Footprint& planned) {
   mem::Accountant books(mem::make_heap_allocator(true));
   for (const Space space : kSpaces) books.set_budget(space, planned.peak_bytes(space));
   const auto backend = cpu::make_backend(kThreads, books);
@@ -37,7 +37,8 @@ std::array<std::int64_t, 3> run_within(const CheckpointFile& file, const SmallJo
     std::vector<float> video(run.inputs.video.size()), audio(run.inputs.audio.size());
     session.forward(run.inputs.video.data(), run.inputs.audio.data(), 0.5f, video.data(), audio.data());
   }
-  EXPECT_EQ(books.current_bytes(Space::kDevice), backend_bytes()[Space::kDevice]) << "a session left memory behind";
+  EXPECT_EQ(books.current_bytes(Space::kDevice), backend_bytes()[Space::kDevice])
+      << "a session left memory behind";
   EXPECT_EQ(books.current_bytes(Space::kPinned), 0);
   return {books.peak_bytes(Space::kDevice), books.peak_bytes(Space::kPinned), books.peak_bytes(Space::kHost)};
 }
@@ -59,14 +60,19 @@ std::int64_t flat_device_bytes(const CheckpointFile& file, std::int64_t latent_t
   spec::JobSpec job = ragged_job();
   job.latent_t = latent_t;
   const spec::Layout layout(job);
-  const exec::SessionOptions options{.dials = {.schedule = exec::Schedule::kFlat, .head_group = head_group,
-                                               .q_chunk = 64, .kv_chunk = 64, .mlp_chunk = 64, .head_chunk = 64}};
+  const exec::SessionOptions options{.dials = {.schedule = exec::Schedule::kFlat,
+                                               .head_group = head_group,
+                                               .q_chunk = 64,
+                                               .kv_chunk = 64,
+                                               .mlp_chunk = 64,
+                                               .head_chunk = 64}};
   return measure_footprint(file.get(), layout, options, true).peak_bytes(Space::kDevice);
 }
 
 TEST(Footprint, FlatGrowsByHeadGroupTimes768BytesAToken) {
   const CheckpointFile file(small_spec(), false);
-  constexpr std::int64_t kRowsPerFrame = 7 * 8, kShort = 64, kLong = 512;  // frames; rows a multiple of 256 B apart
+  constexpr std::int64_t kRowsPerFrame = 7 * 8, kShort = 64,
+                         kLong = 512;  // frames; rows a multiple of 256 B apart
   for (const std::int64_t g : {1, 2, 3})
     EXPECT_EQ(flat_device_bytes(file, kLong, g) - flat_device_bytes(file, kShort, g),
               (kLong - kShort) * kRowsPerFrame * g * 768);

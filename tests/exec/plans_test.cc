@@ -1,4 +1,5 @@
-// Every plan gives the bits of the first: schedules x chunk sizes x head groups x thread counts, three numerics.
+// Every plan gives the bits of the first: schedules x chunk sizes x head groups x thread counts, three
+// numerics.
 #include <gtest/gtest.h>
 
 #include "exec/engine_fixture.h"
@@ -22,8 +23,13 @@ std::vector<verify::NamedPlan> tail_plans(std::int64_t tokens) {
   int i = 0;
   for (const std::int64_t tail : {1, 63, 64, 65, 127, 129, 259}) {
     const std::int64_t chunk = tokens - tail;
-    const Schedule schedule = std::array{Schedule::kResident, Schedule::kHeadGroups, Schedule::kFlat}[i++ % 3];
-    plans.push_back({{.schedule = schedule, .head_group = 2, .q_chunk = chunk, .kv_chunk = chunk, .mlp_chunk = chunk,
+    const Schedule schedule =
+        std::array{Schedule::kResident, Schedule::kHeadGroups, Schedule::kFlat}[i++ % 3];
+    plans.push_back({{.schedule = schedule,
+                      .head_group = 2,
+                      .q_chunk = chunk,
+                      .kv_chunk = chunk,
+                      .mlp_chunk = chunk,
                       .head_chunk = chunk},
                      1 + i % 3});
   }

@@ -1,5 +1,5 @@
-// The orchestration orders its queues by events alone: on a device that runs nothing until it must, and then in any order
-// the events allow, the bits are those of the synchronous backend.
+// The orchestration orders its queues by events alone: on a device that runs nothing until it must, and then
+// in any order the events allow, the bits are those of the synchronous backend.
 #include <gtest/gtest.h>
 
 #include <bit>
@@ -17,8 +17,8 @@ struct Outputs {
 };
 
 // Two steps of the network, so that a step's first uploads meet the last one's downloads.
-Outputs run_steps(kernels::Backend& backend, mem::Accountant& accountant, const CheckpointFile& file, const SmallJob& run,
-                  const exec::Dials& dials) {
+Outputs run_steps(kernels::Backend& backend, mem::Accountant& accountant, const CheckpointFile& file,
+                  const SmallJob& run, const exec::Dials& dials) {
   exec::Session session(backend, accountant, file.get(), run.layout, {.dials = dials});
   session.set_conditioning(run.conditioning());
   Outputs out{run.inputs.video, run.inputs.audio};
@@ -41,10 +41,18 @@ TEST_P(Queues, OrderedByEventsAlone) {
 
   for (const exec::Dials& dials :
        {exec::Dials{.schedule = exec::Schedule::kResident, .q_chunk = 100, .kv_chunk = 61, .mlp_chunk = 40},
-        exec::Dials{.schedule = exec::Schedule::kHeadGroups, .head_group = 2, .q_chunk = 90, .kv_chunk = 120,
-                    .mlp_chunk = 77, .head_chunk = 50},
-        exec::Dials{.schedule = exec::Schedule::kFlat, .head_group = 1, .q_chunk = 64, .kv_chunk = 50,
-                    .mlp_chunk = 33, .head_chunk = 29}})
+        exec::Dials{.schedule = exec::Schedule::kHeadGroups,
+        .head_group = 2,
+        .q_chunk = 90,
+        .kv_chunk = 120,
+        .mlp_chunk = 77,
+        .head_chunk = 50},
+        exec::Dials{.schedule = exec::Schedule::kFlat,
+        .head_group = 1,
+        .q_chunk = 64,
+        .kv_chunk = 50,
+        .mlp_chunk = 33,
+        .head_chunk = 29}})
     for (std::uint64_t seed = 1; seed <= 8; ++seed) {
       mem::Accountant books(mem::make_heap_allocator(/*poison=*/true));
       const auto inner = cpu::make_backend(1, books);

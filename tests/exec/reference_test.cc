@@ -1,5 +1,5 @@
-// The engine against an independent plain-loop network, on shapes the stored reference files do not have: one frame, one
-// audio step, odd latents, every kind of condition.
+// The engine against an independent plain-loop network, on shapes the stored reference files do not have: one
+// frame, one audio step, odd latents, every kind of condition.
 #include <gtest/gtest.h>
 
 #include "exec/engine_fixture.h"
@@ -24,14 +24,23 @@ const std::vector<Case>& cases() {
       {"odd_both", {.text_len = 5, .latent_t = 2, .latent_h = 7, .latent_w = 9, .audio_t = 4}},
       {"smallest", {.text_len = 1, .latent_t = 1, .latent_h = 1, .latent_w = 1, .audio_t = 1}},
       {"keyframe_with_audio",
-       {.text_len = 6, .latent_t = 5, .latent_h = 6, .latent_w = 6, .audio_t = 9,
+       {.text_len = 6,
+        .latent_t = 5,
+        .latent_h = 6,
+        .latent_w = 6,
+        .audio_t = 9,
         .keyframes = {{.frame_idx = 0, .latent_t = 1}, {.frame_idx = 4, .latent_t = 2, .audio_t = 3}}}},
       {"every_reference",
-       {.text_len = 7, .latent_t = 2, .latent_h = 6, .latent_w = 8, .audio_t = 5,
-        .references = {{.kind = ReferenceKind::kAudio, .audio_t = 4},
-                       {.kind = ReferenceKind::kVideo, .latent_t = 2, .latent_h = 4, .latent_w = 6, .audio_t = 3},
-                       {.kind = ReferenceKind::kVideo, .latent_t = 2, .latent_h = 6, .latent_w = 4},
-                       {.kind = ReferenceKind::kImage, .latent_t = 1, .latent_h = 4, .latent_w = 8}},
+       {.text_len = 7,
+        .latent_t = 2,
+        .latent_h = 6,
+        .latent_w = 8,
+        .audio_t = 5,
+        .references =
+            {{.kind = ReferenceKind::kAudio, .audio_t = 4},
+             {.kind = ReferenceKind::kVideo, .latent_t = 2, .latent_h = 4, .latent_w = 6, .audio_t = 3},
+             {.kind = ReferenceKind::kVideo, .latent_t = 2, .latent_h = 6, .latent_w = 4},
+             {.kind = ReferenceKind::kImage, .latent_t = 1, .latent_h = 4, .latent_w = 8}},
         .text_tags = {0, 0, 1, 1, 2, 0, 1}}}};
   return all;
 }
@@ -46,12 +55,14 @@ constexpr double kF32Bound = 2e-6;
 class AgainstReference : public testing::TestWithParam<std::tuple<std::size_t, bool>> {
  protected:
   AgainstReference()
-      : case_(cases()[std::get<0>(GetParam())]), spec_(small_spec(std::get<1>(GetParam()))), run_(spec_, case_.job) {}
+      : case_(cases()[std::get<0>(GetParam())]),
+        spec_(small_spec(std::get<1>(GetParam()))),
+        run_(spec_, case_.job) {}
 
   reference::Result exact(reference::Numerics numerics, bool int8) const {
     const reference::Model model(spec_, kSeed, numerics, int8);
-    return forward(model, spec_, case_.job, reference_inputs(run_.inputs), 0.7f, {.visual_aug = 1, .audio_aug = 1},
-                   numerics);
+    return forward(model, spec_, case_.job, reference_inputs(run_.inputs), 0.7f,
+                   {.visual_aug = 1, .audio_aug = 1}, numerics);
   }
   verify::Capture engine(bool int8, DType compute) const {
     const CheckpointFile file(spec_, int8);

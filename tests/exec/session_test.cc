@@ -1,4 +1,5 @@
-// A process may run any number of jobs: the same bits, memory back to where it was, also after a refused or failed one.
+// A process may run any number of jobs: the same bits, memory back to where it was, also after a refused or
+// failed one.
 #include <gtest/gtest.h>
 
 #include <cmath>
@@ -25,7 +26,8 @@ class Sessions : public testing::Test {
   }
   Outputs forward(exec::Session& session) {
     Outputs out{std::vector<float>(run_.inputs.video.size()), std::vector<float>(run_.inputs.audio.size())};
-    session.forward(run_.inputs.video.data(), run_.inputs.audio.data(), 0.7f, out.video.data(), out.audio.data());
+    session.forward(run_.inputs.video.data(), run_.inputs.audio.data(), 0.7f, out.video.data(),
+                    out.audio.data());
     return out;
   }
 
@@ -87,9 +89,13 @@ TEST_F(Sessions, ForwardBeforeConditioningIsRefused) {
 }
 
 TEST_F(Sessions, NegativeDialsAreRefusedByName) {
-  for (const auto& [name, dials] : std::vector<std::pair<std::string, exec::Dials>>{
-           {"q_chunk", {.q_chunk = -1}}, {"kv_chunk", {.kv_chunk = -1}}, {"mlp_chunk", {.mlp_chunk = -5}},
-           {"head_chunk", {.head_chunk = -1}}, {"head_group", {.head_group = -2}}, {"min_tokens", {.min_tokens = -1}}})
+  for (const auto& [name, dials] :
+       std::vector<std::pair<std::string, exec::Dials>>{{"q_chunk", {.q_chunk = -1}},
+                                                        {"kv_chunk", {.kv_chunk = -1}},
+                                                        {"mlp_chunk", {.mlp_chunk = -5}},
+                                                        {"head_chunk", {.head_chunk = -1}},
+                                                        {"head_group", {.head_group = -2}},
+                                                        {"min_tokens", {.min_tokens = -1}}})
     try {
       run_once(dials);
       ADD_FAILURE() << name << " not refused";

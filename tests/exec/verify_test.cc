@@ -21,14 +21,16 @@ TEST_P(GoldenFiles, Pass) {
   for (const verify::Check& c : report.checks)
     EXPECT_TRUE(c.ok) << c.name << ": error " << c.our_error << " stock " << c.stock_error << " distance "
                       << c.distance << " rule " << c.rule;
-  for (const verify::PlanResult& p : report.plans) EXPECT_TRUE(p.equal) << p.plan.describe() << ": " << p.difference;
+  for (const verify::PlanResult& p : report.plans)
+    EXPECT_TRUE(p.equal) << p.plan.describe() << ": " << p.difference;
 }
 
 INSTANTIATE_TEST_SUITE_P(Golden, GoldenFiles,
-                         testing::Values("curve.bf16.t2va.fp32", "curve.bf16.t2va.bf16", "curve.bf16.ref2va.fp32",
-                                         "curve.bf16.ref2va.bf16", "full.bf16.t2va.fp32", "full.bf16.t2va.bf16",
-                                         "full.bf16.fl2va.fp32", "full.bf16.fl2va.bf16",
-                                         "curve.int8_tensorwise.t2va.bf16", "full.int8_tensorwise.t2va.bf16"),
+                         testing::Values("curve.bf16.t2va.fp32", "curve.bf16.t2va.bf16",
+                                         "curve.bf16.ref2va.fp32", "curve.bf16.ref2va.bf16",
+                                         "full.bf16.t2va.fp32", "full.bf16.t2va.bf16", "full.bf16.fl2va.fp32",
+                                         "full.bf16.fl2va.bf16", "curve.int8_tensorwise.t2va.bf16",
+                                         "full.int8_tensorwise.t2va.bf16"),
                          [](const auto& param_info) {
                            std::string name = param_info.param;
                            std::replace(name.begin(), name.end(), '.', '_');

@@ -1,8 +1,8 @@
 #include "reference/reference_model.h"
 
+#include <fmt/format.h>
 #include <algorithm>
 #include <cmath>
-#include <fmt/format.h>
 #include <stdexcept>
 #include <utility>
 
@@ -12,7 +12,9 @@
 namespace h3s::reference {
 namespace {
 
-double bf(double v) { return to_float(to_bf16(static_cast<float>(v))); }
+double bf(double v) {
+  return to_float(to_bf16(static_cast<float>(v)));
+}
 
 // Normalised Hadamard matrix of a group, entry (i, j): the product over base-4 digits of H4.
 double hadamard(std::int64_t i, std::int64_t j, std::int64_t group) {
@@ -46,7 +48,9 @@ QuantisedRow quantise(const double* row, std::int64_t k, std::int64_t group) {
   return out;
 }
 
-double silu(double z) { return z / (1 + std::exp(-z)); }
+double silu(double z) {
+  return z / (1 + std::exp(-z));
+}
 
 Matrix transposed_product(const Matrix& x, const Matrix& w) {
   Matrix y(x.rows, w.rows);
@@ -64,7 +68,9 @@ Matrix transposed_product(const Matrix& x, const Matrix& w) {
 Model::Model(const spec::ModelSpec& spec, std::uint64_t seed, Numerics numerics, bool int8)
     : spec_(spec), seed_(seed), numerics_(numerics), int8_(int8) {}
 
-double Model::round(double v) const { return numerics_ == Numerics::kPortable ? bf(v) : v; }
+double Model::round(double v) const {
+  return numerics_ == Numerics::kPortable ? bf(v) : v;
+}
 
 std::vector<double> Model::vector(const std::string& key, std::int64_t n) const {
   std::vector<float> values(static_cast<std::size_t>(n));
@@ -84,7 +90,8 @@ Matrix Model::weight(const std::string& layer, std::int64_t n, std::int64_t k) c
 Matrix Model::linear(const Matrix& x, const std::string& layer, std::int64_t n, bool bias, bool island,
                      bool rounded) const {
   Matrix w = weight(layer, n, x.cols);
-  std::vector<double> b = bias ? vector(layer + ".bias", n) : std::vector<double>(static_cast<std::size_t>(n));
+  std::vector<double> b =
+      bias ? vector(layer + ".bias", n) : std::vector<double>(static_cast<std::size_t>(n));
   if (!island || int8_) {
     for (double& v : w.values) v = bf(v);
     for (double& v : b) v = bf(v);
@@ -148,7 +155,8 @@ void Model::head_norm_and_rope(double* head, const std::vector<double>& w, const
     const auto frequency = static_cast<float>(
         std::pow(10000.0, -static_cast<double>(i % kFrequencies) / static_cast<double>(kFrequencies)));
     const double angle = static_cast<float>(position[i / kFrequencies]) * frequency;
-    const double c = round(static_cast<float>(std::cos(angle))), s = round(static_cast<float>(std::sin(angle)));
+    const double c = round(static_cast<float>(std::cos(angle))),
+                 s = round(static_cast<float>(std::sin(angle)));
     const double a = head[i], b = head[i + kPairs];
     head[i] = round(round(c * a) - round(s * b));
     head[i + kPairs] = round(round(s * a) + round(c * b));
@@ -176,7 +184,8 @@ Matrix Model::attention(const std::string& prefix, const Matrix& h, const spec::
       double largest = -INFINITY, total = 0;
       for (std::int64_t j = 0; j < tokens; ++j) {
         double dot = 0;
-        for (std::int64_t i = 0; i < d; ++i) dot += qkv.row(t)[head * d + i] * qkv.row(j)[inner + head * d + i];
+        for (std::int64_t i = 0; i < d; ++i)
+          dot += qkv.row(t)[head * d + i] * qkv.row(j)[inner + head * d + i];
         p[static_cast<std::size_t>(j)] = round(dot / std::sqrt(static_cast<double>(d)));
         largest = std::max(largest, p[static_cast<std::size_t>(j)]);
       }
@@ -277,7 +286,8 @@ Matrix Model::block(std::int64_t idx, const Matrix& x, const Matrix& t_emb, cons
   // Part `part` of the modulation row of token t, for channel c.
   const auto part = [&](std::int64_t t, std::int64_t p, std::int64_t c) {
     for (const kernels::ModSegment& s : segments)
-      if (t >= s.start && t < s.stop) return round(projected.values[static_cast<std::size_t>((s.row * 6 + p) * d + c)]);
+      if (t >= s.start && t < s.stop)
+        return round(projected.values[static_cast<std::size_t>((s.row * 6 + p) * d + c)]);
     throw std::logic_error("token without a segment");
   };
   const auto modulate = [&](Matrix h, std::int64_t shift, std::int64_t scale) {
@@ -288,7 +298,8 @@ Matrix Model::block(std::int64_t idx, const Matrix& x, const Matrix& t_emb, cons
   };
   const auto add = [&](Matrix sum, const Matrix& o, std::int64_t gate) {
     for (std::int64_t t = 0; t < sum.rows; ++t)
-      for (std::int64_t c = 0; c < d; ++c) sum.row(t)[c] = round(sum.row(t)[c] + o.row(t)[c] * part(t, gate, c));
+      for (std::int64_t c = 0; c < d; ++c)
+        sum.row(t)[c] = round(sum.row(t)[c] + o.row(t)[c] * part(t, gate, c));
     return sum;
   };
   const Matrix attended = attention(prefix, modulate(norm(x, prefix + ".norm1.weight"), 0, 1), &layout);
@@ -332,7 +343,9 @@ Matrix rows_of(const Matrix& x, std::int64_t start, std::int64_t stop) {
   return part;
 }
 
-std::vector<float> floats(const Matrix& m) { return {m.values.begin(), m.values.end()}; }
+std::vector<float> floats(const Matrix& m) {
+  return {m.values.begin(), m.values.end()};
+}
 
 // Row of a video: patch (y, x) of frame t; odd sizes wrap around.
 Matrix video_rows(const std::vector<float>& latent, std::int64_t channels, std::int64_t t, std::int64_t h,
@@ -357,22 +370,23 @@ const std::vector<float>& Result::at(const std::string& name) const {
   throw std::out_of_range(name);
 }
 
-Result forward(const Model& model, const spec::ModelSpec& spec, const spec::JobSpec& job, const Inputs& inputs,
-               float sigma, const spec::TimestepOptions& options, Numerics numerics) {
+Result forward(const Model& model, const spec::ModelSpec& spec, const spec::JobSpec& job,
+               const Inputs& inputs, float sigma, const spec::TimestepOptions& options, Numerics numerics) {
   const spec::Layout layout(job);
   const spec::Timesteps timesteps = spec::make_timesteps(layout, sigma, options);
   Matrix audio_in(2 * job.audio_t, spec.audio_channels);
   for (std::int64_t s = 0; s < 2; ++s)
     for (std::int64_t a = 0; a < job.audio_t; ++a)
       for (std::int64_t c = 0; c < spec.audio_channels; ++c)
-        audio_in.row(s * job.audio_t + a)[c] = inputs.audio[static_cast<std::size_t>((c * 2 + s) * job.audio_t + a)];
+        audio_in.row(s * job.audio_t + a)[c] =
+            inputs.audio[static_cast<std::size_t>((c * 2 + s) * job.audio_t + a)];
 
   Result result;
   const Matrix text = model.refine(matrix(inputs.text, spec.text_dim));
   const Matrix visual = model.embed_video(matrix(inputs.visual_rows, spec.patch_width()));
   const Matrix sound = model.embed_audio(matrix(inputs.audio_rows, spec.audio_channels));
-  const Matrix video =
-      model.embed_video(video_rows(inputs.video, spec.video_channels, job.latent_t, job.latent_h, job.latent_w));
+  const Matrix video = model.embed_video(
+      video_rows(inputs.video, spec.video_channels, job.latent_t, job.latent_h, job.latent_w));
   const Matrix audio = model.embed_audio(audio_in);
   Matrix x(layout.tokens(), spec.hidden);
   std::int64_t visual_row = 0, sound_row = 0;
@@ -380,13 +394,23 @@ Result forward(const Model& model, const spec::ModelSpec& spec, const spec::JobS
     const std::int64_t count = s.stop - s.start;
     const double* src = nullptr;
     switch (s.kind) {
-      case spec::SegmentKind::kText: src = text.row(0); break;
-      case spec::SegmentKind::kVideo: src = video.row(0); break;
-      case spec::SegmentKind::kAudio: src = audio.row(0); break;
+      case spec::SegmentKind::kText:
+        src = text.row(0);
+        break;
+      case spec::SegmentKind::kVideo:
+        src = video.row(0);
+        break;
+      case spec::SegmentKind::kAudio:
+        src = audio.row(0);
+        break;
       case spec::SegmentKind::kCond:
-      case spec::SegmentKind::kRefImage: src = visual.row(std::exchange(visual_row, visual_row + count)); break;
+      case spec::SegmentKind::kRefImage:
+        src = visual.row(std::exchange(visual_row, visual_row + count));
+        break;
       case spec::SegmentKind::kCondAudio:
-      case spec::SegmentKind::kRefAudio: src = sound.row(std::exchange(sound_row, sound_row + count)); break;
+      case spec::SegmentKind::kRefAudio:
+        src = sound.row(std::exchange(sound_row, sound_row + count));
+        break;
     }
     std::copy(src, src + count * spec.hidden, x.row(s.start));
   }
@@ -400,20 +424,24 @@ Result forward(const Model& model, const spec::ModelSpec& spec, const spec::JobS
   const auto out = [&](double v) {
     return -(numerics == Numerics::kPortable ? round_to<BF16>(static_cast<float>(v)) : static_cast<float>(v));
   };
-  const Matrix vr = model.video_rows(rows_of(x, layout.video().start, layout.video().stop), t_emb, timesteps.video_row);
-  const Matrix ar = model.audio_rows(rows_of(x, layout.audio().start, layout.audio().stop), t_emb, timesteps.audio_row);
+  const Matrix vr =
+      model.video_rows(rows_of(x, layout.video().start, layout.video().stop), t_emb, timesteps.video_row);
+  const Matrix ar =
+      model.audio_rows(rows_of(x, layout.audio().start, layout.audio().stop), t_emb, timesteps.audio_row);
   std::vector<float> video_out(inputs.video.size()), audio_out(inputs.audio.size());
   const std::int64_t gh = (job.latent_h + 1) / 2, gw = (job.latent_w + 1) / 2;
   for (std::int64_t c = 0; c < spec.video_channels; ++c)
     for (std::int64_t t = 0; t < job.latent_t; ++t)
       for (std::int64_t y = 0; y < job.latent_h; ++y)
         for (std::int64_t xx = 0; xx < job.latent_w; ++xx)
-          video_out[static_cast<std::size_t>(((c * job.latent_t + t) * job.latent_h + y) * job.latent_w + xx)] =
+          video_out[static_cast<std::size_t>(((c * job.latent_t + t) * job.latent_h + y) * job.latent_w +
+                                             xx)] =
               out(vr.row((t * gh + y / 2) * gw + xx / 2)[4 * c + 2 * (y % 2) + xx % 2]);
   for (std::int64_t c = 0; c < spec.audio_channels; ++c)
     for (std::int64_t s = 0; s < 2; ++s)
       for (std::int64_t a = 0; a < job.audio_t; ++a)
-        audio_out[static_cast<std::size_t>((c * 2 + s) * job.audio_t + a)] = out(ar.row(s * job.audio_t + a)[c]);
+        audio_out[static_cast<std::size_t>((c * 2 + s) * job.audio_t + a)] =
+            out(ar.row(s * job.audio_t + a)[c]);
   result.tensors.emplace_back("video_out", video_out);
   result.tensors.emplace_back("audio_out", audio_out);
   return result;

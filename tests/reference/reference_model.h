@@ -1,9 +1,9 @@
-// The network once more, written as plain loops from its description alone: no op, no schedule, no loader of the
-// engine. Tests hold the engine against it.
+// The network once more, written as plain loops from its description alone: no op, no schedule, no loader of
+// the engine. Tests hold the engine against it.
 //
 // Two numerics. kExact: binary64 throughout (but for the binary32 angle of the rotation, which is part of the
-// definition): the yardstick of f32 results. kPortable: every value rounded to bf16 where the stock implementation's
-// portable kernels round; sums in binary64, since their order is not defined.
+// definition): the yardstick of f32 results. kPortable: every value rounded to bf16 where the stock
+// implementation's portable kernels round; sums in binary64, since their order is not defined.
 #pragma once
 
 #include <cstdint>
@@ -28,8 +28,8 @@ struct Matrix {
 
 class Model {
  public:
-  // Weights come from the generator at `seed`. `int8`: the four linears of every block are int8 ConvRot, and the islands
-  // are rounded to bf16 as such a file makes stock do.
+  // Weights come from the generator at `seed`. `int8`: the four linears of every block are int8 ConvRot, and
+  // the islands are rounded to bf16 as such a file makes stock do.
   Model(const spec::ModelSpec& spec, std::uint64_t seed, Numerics numerics, bool int8 = false);
 
   // text [L, text_dim]: projection, refiner blocks, final norm.
@@ -68,7 +68,8 @@ class Model {
   bool int8_;
 };
 
-// One whole evaluation: tensors "embed", "block0"..., "t_emb", "video_out", "audio_out" as the engine returns them.
+// One whole evaluation: tensors "embed", "block0"..., "t_emb", "video_out", "audio_out" as the engine returns
+// them.
 struct Result {
   std::vector<std::pair<std::string, std::vector<float>>> tensors;
   const std::vector<float>& at(const std::string& name) const;
@@ -76,7 +77,7 @@ struct Result {
 struct Inputs {
   std::vector<float> text, video, audio, visual_rows, audio_rows;
 };
-Result forward(const Model& model, const spec::ModelSpec& spec, const spec::JobSpec& job, const Inputs& inputs,
-               float sigma, const spec::TimestepOptions& options, Numerics numerics);
+Result forward(const Model& model, const spec::ModelSpec& spec, const spec::JobSpec& job,
+               const Inputs& inputs, float sigma, const spec::TimestepOptions& options, Numerics numerics);
 
 }  // namespace h3s::reference

@@ -1,0 +1,92 @@
+#include "run_options.h"
+
+#include "base/bytes.h"
+
+namespace h3s::cli {
+namespace {
+
+void add_files(CLI::App& command, RunOptions& options) {
+  command.add_option("-m,--model", options.model, "Checkpoint, safetensors")->required();
+  command
+      .add_option("-i,--inputs", options.inputs,
+                  "Text states, conditions and sizes, safetensors (docs/inputs.md)")
+      ->required();
+  command.add_option("-o,--output", options.output, "Video and audio latents, safetensors")->required();
+  command.add_flag("--resume", options.resume,
+                   "Go on from OUTPUT's state file, left by a run that was stopped");
+  command.add_flag("--allow-trailing-bytes", options.allow_trailing_bytes,
+                   "Accept a checkpoint with bytes after its last tensor");
+  command.add_flag("--json", options.as_json, "Report as JSON on stdout");
+}
+
+void add_sampling(CLI::App& command, RunOptions& options) {
+  sample::JobOptions& job = options.job;
+  spec::TimestepOptions& timesteps = job.timesteps;
+  const auto group = [&](const char* flag, auto& value, const char* help) {
+    return command.add_option(flag, value, help)->capture_default_str()->group("Sampling");
+  };
+  group("--steps", job.steps, "Denoising steps")->check(CLI::Range(1, 10000));
+  group("--seed", job.seed, "Noise seed, 64 bits; the noise is PyTorch's CPU noise of that seed");
+  group("--scheduler", options.scheduler, "Spacing of the steps")
+      ->check(CLI::IsMember({"simple", "beta", "linear_quadratic"}));
+  group("--denoise", job.denoise,
+        "Part of the noise to start from, above 0 to 1; below 1 needs initial latents");
+  group("--shift-video", timesteps.shift_video, "Sigma shift of the video stream")
+      ->check(CLI::PositiveNumber);
+  group("--shift-audio", timesteps.shift_audio, "Sigma shift of the audio stream")
+      ->check(CLI::PositiveNumber);
+  group("--visual-cond-noise-aug", timesteps.visual_aug,
+        "Share of a visual condition in its mix with noise, 0 to 1, and its timestep")
+      ->check(CLI::Range(0.0, 1.0));
+  group("--audio-cond-noise-aug", timesteps.audio_aug, "The same for audio conditions")
+      ->check(CLI::Range(0.0, 1.0));
+  group("--compute", options.compute, "Type of the activations")->check(CLI::IsMember({"bf16", "fp32"}));
+}
+
+void add_memory(CLI::App& command, RunOptions& options) {
+  const auto group = [&](const char* flag, auto& value, const char* help) {
+    return command.add_option(flag, value, help)->group("Memory and speed (never change the result)");
+  };
+  group("--vram", options.vram, "Budget of device memory, for instance 8GiB; default unlimited");
+  group("--ram", options.ram,
+        "Budget of host memory, pinned included, for instance 24GiB; default unlimited");
+  CLI::Option* schedule = group("--schedule", options.schedule,
+                                "What stays on the device; default the first that fits the budgets")
+                              ->check(CLI::IsMember({"resident", "head-groups", "flat"}));
+  const auto dial = [&](const char* flag, std::int64_t& value, const char* help) {
+    group(flag, value, help)->capture_default_str()->check(CLI::NonNegativeNumber)->needs(schedule);
+  };
+  dial("--head-group", options.dials.head_group, "Heads attended at a time; head-groups and flat");
+  dial("--q-chunk", options.dials.q_chunk, "Queries attended at a time, tokens; 0 all");
+  dial("--kv-chunk", options.dials.kv_chunk, "Tokens projected to q, k, v at a time; 0 all");
+  dial("--mlp-chunk", options.dials.mlp_chunk, "Tokens of out_proj and MLP at a time; 0 all");
+  dial("--head-chunk", options.dials.head_chunk, "Tokens of the output heads at a time; 0 all");
+  dial("--min-tokens", options.dials.min_tokens, "Sequences shorter than this are not chunked");
+  group("--threads", options.threads, "CPU threads; 0 as many as the machine has")
+      ->capture_default_str()
+      ->check(CLI::Range(0, 1024));
+  group("--device", options.device, "Where to compute")
+      ->capture_default_str()
+      ->check(CLI::IsMember({"auto", "cpu"}));
+}
+
+}  // namespace
+
+void RunOptions::resolve() {
+  job.scheduler = sample::scheduler_from_name(scheduler);
+  job.compute = compute == "bf16" ? DType::kBF16 : DType::kF32;
+  if (!schedule.empty()) dials.schedule = exec::schedule_from_name(schedule);
+  if (!vram.empty()) budgets.bytes[static_cast<std::size_t>(mem::Space::kDevice)] = parse_bytes(vram);
+  if (!ram.empty()) budgets.ram_bytes = parse_bytes(ram);
+}
+
+void add_run_options(CLI::App& command, RunOptions& options) {
+  add_files(command, options);
+  add_sampling(command, options);
+  add_memory(command, options);
+  command.footer(
+      "After every step the state is saved beside OUTPUT; Ctrl-C stops between blocks and keeps it (exit "
+      "code 130).");
+}
+
+}  // namespace h3s::cli

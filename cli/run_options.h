@@ -1,0 +1,29 @@
+// The options of `h3stream run`.
+#pragma once
+
+#include <CLI/CLI.hpp>
+#include <string>
+
+#include "exec/footprint.h"
+#include "sample/job.h"
+
+namespace h3s::cli {
+
+struct RunOptions {
+  std::string model, inputs, output;
+  std::string scheduler = "simple", compute = "bf16", device = "auto";
+  std::string schedule, vram, ram;  // empty: chosen by the budgets; unlimited
+  int threads = 0;                  // 0: as many as the machine has
+  bool resume = false, as_json = false, allow_trailing_bytes = false;
+  sample::JobOptions job;
+  exec::Dials dials;
+  exec::Budgets budgets;
+
+  // Fills in job, dials and budgets from the names above. Throws Error(kInvalidArgument).
+  void resolve();
+};
+
+// Adds them all to `command`; `options` must live as long as it.
+void add_run_options(CLI::App& command, RunOptions& options);
+
+}  // namespace h3s::cli
