@@ -9,8 +9,8 @@
 namespace h3s::spec {
 namespace {
 
-constexpr double kUnitsPerFrame =
-    5.0 / 3.0;                       // rope time units of one pixel frame: 40 audio steps / 24 frames
+// Rope time units of one pixel frame: one unit is an audio step, 40 of them to 24 frames.
+constexpr double kUnitsPerFrame = 5.0 / 3.0;
 constexpr double kGridScale = 32.0;  // a square frame spans 32 rope units along h and w
 constexpr std::int64_t kFramesPerSecond = 24;
 constexpr std::int64_t kAudioStepsPerSecond = 40;
