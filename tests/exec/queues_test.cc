@@ -33,8 +33,11 @@ Outputs run_steps(kernels::Backend& backend, mem::Accountant& accountant, const 
 class Queues : public testing::TestWithParam<bool> {};
 
 TEST_P(Queues, OrderedByEventsAlone) {
-  const CheckpointFile file(small_spec(), GetParam());
-  const SmallJob run(small_spec(), ragged_job());
+  // Five blocks: each of the ring's two slots is overwritten while the other computes.
+  spec::ModelSpec spec = small_spec();
+  spec.layers = 5;
+  const CheckpointFile file(spec, GetParam());
+  const SmallJob run(spec, ragged_job());
   mem::Accountant plain_books(mem::make_heap_allocator());
   const auto plain = cpu::make_backend(2, plain_books);
   const Outputs expected = run_steps(*plain, plain_books, file, run, {});
