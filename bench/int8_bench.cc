@@ -46,8 +46,8 @@ void bench_layer(Context& context, const LayerShape& shape, std::int64_t m) {
   Int8Layer layer(m, shape.n, shape.k);
   const double work =
       2.0 * static_cast<double>(m) * static_cast<double>(shape.n) * static_cast<double>(shape.k);
-  Row row{"int8", shape.name, fmt::format("M {} N {} K {}", m, shape.n, shape.k), work, "GOP/s", "",
-          work,   0.5};
+  Row row{"int8", shape.name,     fmt::format("M {} N {} K {}", m, shape.n, shape.k), work, "GOP/s", "",
+          work,   target_ratio(m)};
   const kernels::LinearInt8Args timed = layer.args(layer.y16.data(), DType::kBF16);
   const auto ours = [&] { context.backend().linear_int8(timed); };
   if (!onednn::available()) return context.measure(row, ours, nullptr);

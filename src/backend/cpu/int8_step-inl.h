@@ -1,7 +1,9 @@
 // One step of an int8 inner product and how codes are packed for it: four k a 32-bit lane where the processor
 // has 8-bit dot products, two k as 16-bit integers elsewhere. Sums are exact either way.
 //
-// Int8Step is the step of the micro-kernel, kInt8StepK elements of k; StoreW packs W, store_x packs x.
+// Int8Step is the step of the micro-kernel, kInt8StepK elements of k; StoreW packs W, store_x packs x. Along
+// k: dot_codes(offset_codes(x), w, acc) multiplies words of four codes, add_codes sums those of W, and
+// without_offset takes off what offset_codes put on.
 #if defined(H3S_CPU_INT8_STEP_INL_H_) == defined(HWY_TARGET_TOGGLE)
 #ifdef H3S_CPU_INT8_STEP_INL_H_
 #undef H3S_CPU_INT8_STEP_INL_H_
@@ -41,16 +43,23 @@ struct ByteStep : IntStep {
 using Int8Step = ByteStep;
 using StoreW = StoreRaw;
 inline constexpr std::int64_t kInt8StepK = 4;
-inline constexpr std::int32_t kXOffset = 128;  // 1 << 7
+inline constexpr bool kXHasOffset = true;
 
-HWY_INLINE void add_column_sums(I32* sums, const std::int32_t* w) {
-  const I32 ones = hn::Set(I32Tag(), 0x01010101);
-  for (int v = 0; v < kMicroVecs; ++v) sums[v] = ByteStep::madd(ones, IntStep::load(w + v * kLanes), sums[v]);
+HWY_INLINE U32 offset_codes(U32 x) {
+  return hn::Xor(x, hn::Set(U32Tag(), 0x80808080u));
+}
+HWY_INLINE I32 dot_codes(U32 x, U32 w, I32 acc) {
+  return ByteStep::madd(hn::BitCast(I32Tag(), x), hn::BitCast(I32Tag(), w), acc);
+}
+HWY_INLINE I32 add_codes(U32 w, I32 sum) {
+  return dot_codes(hn::Set(U32Tag(), 0x01010101u), w, sum);
+}
+HWY_INLINE I32 without_offset(I32 acc, I32 w_sum) {
+  return hn::Sub(acc, hn::ShiftLeft<7>(w_sum));
 }
 
 HWY_INLINE void store_x(U32 codes, std::int32_t* dst) {
-  const U32Tag du;
-  hn::Store(hn::BitCast(I32Tag(), hn::Xor(codes, hn::Set(du, 0x80808080u))), I32Tag(), dst);
+  hn::Store(hn::BitCast(I32Tag(), offset_codes(codes)), I32Tag(), dst);
 }
 
 #else
@@ -83,9 +92,22 @@ struct StorePairs {
 using Int8Step = PairStep;
 using StoreW = StorePairs;
 inline constexpr std::int64_t kInt8StepK = 2;
-inline constexpr std::int32_t kXOffset = 0;
+inline constexpr bool kXHasOffset = false;
 
-HWY_INLINE void add_column_sums(I32*, const std::int32_t*) {}
+HWY_INLINE U32 offset_codes(U32 x) {
+  return x;
+}
+HWY_INLINE I32 dot_codes(U32 x, U32 w, I32 acc) {
+  const I32Tag d;
+  acc = PairStep::madd(hn::BitCast(d, even_bytes(x)), hn::BitCast(d, even_bytes(w)), acc);
+  return PairStep::madd(hn::BitCast(d, odd_bytes(x)), hn::BitCast(d, odd_bytes(w)), acc);
+}
+HWY_INLINE I32 add_codes(U32, I32 sum) {
+  return sum;
+}
+HWY_INLINE I32 without_offset(I32 acc, I32) {
+  return acc;
+}
 
 HWY_INLINE void store_x(U32 codes, std::int32_t* dst) {
   const I32Tag d;

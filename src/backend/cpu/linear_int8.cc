@@ -7,6 +7,7 @@
 #include <cstring>
 
 #include "backend/cpu/definitions.h"
+#include "backend/cpu/int8_scale.h"
 #include "backend/cpu/launchers.h"
 #include "base/dispatch.h"
 #include "kernels/linear.h"
@@ -18,7 +19,7 @@
 #include "hwy/foreach_target.h"
 
 #include "backend/cpu/gemm-inl.h"
-#include "backend/cpu/int8_step-inl.h"
+#include "backend/cpu/int8_few_rows-inl.h"
 
 #if HWY_ONCE
 namespace h3s::cpu {
@@ -33,15 +34,8 @@ std::int32_t dot(const std::int8_t* x, const std::int8_t* w, std::int64_t k) {
 }  // namespace
 
 void linear_int8_definition(const kernels::LinearInt8Args& a) {
-  dispatch_dtype<BF16, float>(a.y_dtype, "linear_int8", [&]<typename TY>() {
-    for (std::int64_t m = 0; m < a.m; ++m)
-      for (std::int64_t n = 0; n < a.n; ++n) {
-        const auto acc = static_cast<float>(dot(a.x + m * a.k, a.w + n * a.k, a.k));
-        const float scaled = acc * a.x_scale[m] * a.w_scale[n];
-        static_cast<TY*>(a.y)[m * a.y_stride + n] =
-            from_float<TY>(a.bias == nullptr ? scaled : scaled + a.bias[n]);
-      }
-  });
+  for (std::int64_t m = 0; m < a.m; ++m)
+    for (std::int64_t n = 0; n < a.n; ++n) store_scaled(a, m, n, dot(a.x + m * a.k, a.w + n * a.k, a.k));
 }
 
 }  // namespace h3s::cpu
@@ -67,17 +61,19 @@ struct Int8Problem {
   void pack_w(Range cols, Range ks, std::uint32_t* panel, std::int64_t tile_col) const {
     const auto* src = reinterpret_cast<const std::byte*>(a.w) + cols.begin * a.k + ks.begin;
     pack_panel<StoreW>(src, a.k, cols.size(), ks.size(), panel);
-    if constexpr (kXOffset != 0) sum_columns(ks, reinterpret_cast<const std::int32_t*>(panel), tile_col);
+    if constexpr (kXHasOffset) sum_columns(ks, panel, tile_col);
   }
 
-  void sum_columns(Range ks, const std::int32_t* panel, std::int64_t tile_col) const {
+  void sum_columns(Range ks, const std::uint32_t* panel, std::int64_t tile_col) const {
     const I32Tag d;
-    std::int32_t* total = column_sums + tile_col;
-    I32 sums[kMicroVecs];
-    for (int v = 0; v < kMicroVecs; ++v)
-      sums[v] = ks.begin == 0 ? hn::Zero(d) : hn::Load(d, total + v * kLanes);
-    for (std::int64_t i = 0; i < steps(ks.size()); ++i, panel += kMicroCols) add_column_sums(sums, panel);
-    for (int v = 0; v < kMicroVecs; ++v) hn::Store(sums[v], d, total + v * kLanes);
+    for (int v = 0; v < kMicroVecs; ++v) {
+      std::int32_t* total = column_sums + tile_col + v * kLanes;
+      const std::uint32_t* w = panel + v * kLanes;
+      I32 sum = ks.begin == 0 ? hn::Zero(d) : hn::Load(d, total);
+      for (std::int64_t i = 0; i < steps(ks.size()); ++i, w += kMicroCols)
+        sum = add_codes(hn::Load(U32Tag(), w), sum);
+      hn::Store(sum, d, total);
+    }
   }
 
   void pack_x(std::int64_t row, Range ks, std::int32_t* dst) const {
@@ -107,12 +103,20 @@ struct Int8Problem {
 
   HWY_INLINE I32 exact_sum(const std::int32_t* acc, std::int64_t tile_col) const {
     const I32Tag d;
-    if constexpr (kXOffset == 0) return hn::Load(d, acc);
-    return hn::Sub(hn::Load(d, acc), hn::ShiftLeft<7>(hn::Load(d, column_sums + tile_col)));
+    if constexpr (!kXHasOffset) return hn::Load(d, acc);
+    return without_offset(hn::Load(d, acc), hn::Load(d, column_sums + tile_col));
   }
 };
 
+void few_rows(const kernels::LinearInt8Args& args, const Int8FewRows& product, Workers& workers) {
+  workers.parallel_rows(args.n, [&](std::int64_t begin, std::int64_t end, Scratch scratch) HWY_ATTR {
+    product.run(begin, end, scratch,
+                [&](std::int64_t m, std::int64_t n, std::int32_t acc) { store_scaled(args, m, n, acc); });
+  });
+}
+
 void linear_int8_tiles(const kernels::LinearInt8Args& args, Workers& workers) {
+  if (const Int8FewRows product(args); product.applies()) return few_rows(args, product, workers);
   const Tiling tiling(args.m, args.n, workers.count());
   workers.parallel_for(tiling.count(), [&](std::int64_t idx, Scratch scratch) HWY_ATTR {
     Int8Problem problem{args, scratch.take<std::int32_t>(kTileCols)};
