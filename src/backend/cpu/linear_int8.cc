@@ -3,13 +3,13 @@
 // Rounding: acc is an exact int32 (k <= 131072), so its order is free; it is converted to float (one
 // rounding), multiplied by the row's scale, then by the column's (a rounding each), bias is added (one), and
 // the result is rounded to y_dtype. Equal to linear_int8_definition bit for bit, hence under any slicing of
-// rows or columns. Bytes moved: W once per 512 rows of x, x once per 384 columns of W, y once.
-#include <cstring>
+// rows or columns. Up to four rows take a path of their own (int8_few_rows-inl.h).
+// Bytes moved: W once per 512 rows of x, x once per 384 columns of W, y once.
+#include <cstdint>
 
 #include "backend/cpu/definitions.h"
 #include "backend/cpu/int8_scale.h"
 #include "backend/cpu/launchers.h"
-#include "base/dispatch.h"
 #include "kernels/linear.h"
 
 #undef HWY_TARGET_INCLUDE
