@@ -43,7 +43,9 @@ TEST_P(Queues, OrderedByEventsAlone) {
   const Outputs expected = run_steps(*plain, plain_books, file, run, {});
 
   for (const exec::Dials& dials :
-       {exec::Dials{.schedule = exec::Schedule::kResident, .q_chunk = 100, .kv_chunk = 61, .mlp_chunk = 40},
+       {exec::Dials{
+            .q_chunk = 0, .kv_chunk = 0, .mlp_chunk = 0, .head_chunk = 0},  // nothing but weights to order
+        exec::Dials{.schedule = exec::Schedule::kResident, .q_chunk = 100, .kv_chunk = 61, .mlp_chunk = 40},
         exec::Dials{.schedule = exec::Schedule::kHeadGroups,
         .head_group = 2,
         .q_chunk = 90,
