@@ -2,10 +2,9 @@
 """Measures the runs of the README's table on this machine and stores them in bench/results/runs-cpu.json.
 
 Each job runs under several budgets or plans; "equal" compares the output files byte for byte with the job's first.
-`--print` prints the table from the stored results and runs nothing. Needs the built program.
+tools/tables.py puts them into the README. Needs the built program.
 """
 
-import argparse
 import filecmp
 import json
 import os
@@ -55,33 +54,13 @@ def measure(job):
                "command": command}
 
 
-def gibibytes(count):
-    return f"{count / 2**20:,.0f} MiB" if count < 2**30 else f"{count / 2**30:,.2f} GiB"
-
-
-def print_table(result):
-    print("| machine | job | tokens | budget | plan chosen | device peak | host peak | s/step | equal? |")
-    print("|---|---|---|---|---|---|---|---|---|")
-    for row in result["rows"]:
-        memory = row["memory"]
-        host = memory["pinned"]["peak_bytes"] + memory["host"]["peak_bytes"]
-        print(f"| {result['machine']} | {row['job']} | {row['tokens']:,} | {row['budget'] or 'none'} | {row['plan']} | "
-              f"{gibibytes(memory['device']['peak_bytes'])} | {gibibytes(host)} | {row['seconds_per_step']:.1f} | "
-              f"{'yes' if row['equal'] else 'NO'} |")
-
-
 def main():
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("--print", action="store_true", help="print the table of the stored results")
-    if not parser.parse_args().print:
-        (ROOT / FOLDER).mkdir(parents=True, exist_ok=True)
-        commit = subprocess.run(["git", "rev-parse", "--short", "HEAD"], cwd=ROOT, stdout=subprocess.PIPE, text=True)
-        result = {"machine": f"{processor()}, {len(os.sched_getaffinity(0))} cores",
-                  "commit": commit.stdout.strip(), "command": "tools/measure_runs.py",
-                  "rows": [row for job in JOBS for row in measure(job)]}
-        RESULT.parent.mkdir(parents=True, exist_ok=True)
-        RESULT.write_text(json.dumps(result, indent=1) + "\n")
-    print_table(json.loads(RESULT.read_text()))
+    (ROOT / FOLDER).mkdir(parents=True, exist_ok=True)
+    commit = subprocess.run(["git", "rev-parse", "--short", "HEAD"], cwd=ROOT, stdout=subprocess.PIPE, text=True)
+    result = {"machine": f"{processor()}, {len(os.sched_getaffinity(0))} cores", "commit": commit.stdout.strip(),
+              "command": "tools/measure_runs.py", "rows": [row for job in JOBS for row in measure(job)]}
+    RESULT.parent.mkdir(parents=True, exist_ok=True)
+    RESULT.write_text(json.dumps(result, indent=1) + "\n")
 
 
 if __name__ == "__main__":

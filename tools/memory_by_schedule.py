@@ -1,7 +1,7 @@
 #!/usr/bin/env python3
 """Peak bytes by schedule and length, as runs measure them: one step of a synthetic network per row.
 
-Writes bench/results/memory-by-schedule.json and prints the table of docs/memory.md. Needs the built program and
+Writes bench/results/memory-by-schedule.json; tools/tables.py puts it into docs/memory.md. Needs the built program and
 out/quickstart/model.safetensors (tools/quickstart makes both).
 """
 
@@ -37,16 +37,6 @@ def main():
     rows = [run(frames, schedule, arguments, folder) for schedule, arguments in SCHEDULES for frames in LATENT_FRAMES]
     RESULT.parent.mkdir(parents=True, exist_ok=True)
     RESULT.write_text(json.dumps({"command": "tools/memory_by_schedule.py", "rows": rows}, indent=1) + "\n")
-    print("| schedule | tokens | device peak, bytes | pinned peak | host peak | device bytes a token more |")
-    print("|---|---|---|---|---|---|")
-    previous = None
-    for row in rows:
-        growth = "-"
-        if previous and previous["schedule"] == row["schedule"]:
-            growth = f"{(row['device_peak'] - previous['device_peak']) / (row['tokens'] - previous['tokens']):,.1f}"
-        print(f"| {row['schedule']} | {row['tokens']:,} | {row['device_peak']:,} | {row['pinned_peak']:,} | "
-              f"{row['host_peak']:,} | {growth} |")
-        previous = row
 
 
 if __name__ == "__main__":

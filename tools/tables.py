@@ -1,0 +1,75 @@
+#!/usr/bin/env python3
+"""Puts the tables of stored results into the documents: no figure is typed.
+
+  tools/tables.py            rewrites what lies between the markers `<!-- NAME -->` and `<!-- end NAME -->`
+  tools/tables.py --check    fails when a document does not hold what bench/results says
+"""
+
+import argparse
+import json
+import pathlib
+import re
+import sys
+
+ROOT = pathlib.Path(__file__).resolve().parent.parent
+RESULTS = ROOT / "bench/results"
+
+
+def size(count):
+    return f"{count / 2**20:,.0f} MiB" if count < 2**30 else f"{count / 2**30:,.2f} GiB"
+
+
+def markdown(header, rows):
+    lines = [header, ["---"] * len(header), *rows]
+    return "\n".join("| " + " | ".join(map(str, line)) + " |" for line in lines)
+
+
+def runs():
+    result = json.loads((RESULTS / "runs-cpu.json").read_text())
+    rows = []
+    for row in result["rows"]:
+        memory = row["memory"]
+        host = memory["pinned"]["peak_bytes"] + memory["host"]["peak_bytes"]
+        rows.append([row["job"], f"{row['tokens']:,}", row["budget"] or "none", row["plan"].split(" head=")[0],
+                     size(memory["device"]["peak_bytes"]), size(host), f"{row['seconds_per_step']:.1f}",
+                     "yes" if row["equal"] else "NO"])
+    note = f"Measured on {result['machine']} at {result['commit']} by `{result['command']}`; equal: byte for byte to the first row."
+    return markdown(["clip", "tokens", "budget", "plan chosen", "device peak", "host peak", "s/step", "equal?"],
+                    rows) + "\n\n" + note
+
+
+def memory():
+    rows, previous = [], None
+    for row in json.loads((RESULTS / "memory-by-schedule.json").read_text())["rows"]:
+        growth = "-"
+        if previous and previous["schedule"] == row["schedule"]:
+            growth = f"{(row['device_peak'] - previous['device_peak']) / (row['tokens'] - previous['tokens']):,.1f}"
+        rows.append([row["schedule"], *(f"{row[key]:,}" for key in ("tokens", "device_peak", "pinned_peak", "host_peak")),
+                     growth])
+        previous = row
+    return markdown(["schedule", "tokens", "device peak, B", "pinned peak, B", "host peak, B", "device B a token more"],
+                    rows)
+
+
+TABLES = [("README.md", "runs", runs), ("docs/memory.md", "memory", memory)]
+
+
+def main():
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("--check", action="store_true", help="change nothing, fail on a difference")
+    check = parser.parse_args().check
+    for document, name, render in TABLES:
+        path = ROOT / document
+        text = path.read_text()
+        pattern = re.compile(rf"(<!-- {name} -->\n).*?(<!-- end {name} -->)", re.DOTALL)
+        if not pattern.search(text):
+            sys.exit(f"tables: {document} has no markers for \"{name}\"")
+        updated = pattern.sub(lambda m: m[1] + render() + "\n" + m[2], text)
+        if check and updated != text:
+            sys.exit(f"tables: {document} does not hold what bench/results says; run tools/tables.py")
+        if not check:
+            path.write_text(updated)
+
+
+if __name__ == "__main__":
+    main()
