@@ -11,6 +11,9 @@ using kernels::Queue;
 
 namespace {
 
+// One step in this many ignores the preference.
+constexpr std::uint64_t kWhim = 16;
+
 // Segments are host memory read during the call: a deferred op keeps its own.
 template <typename Args>
 auto with_own_segments(const Args& args) {
@@ -25,14 +28,18 @@ auto with_own_segments(const Args& args) {
 
 }  // namespace
 
+DeferredBackend::DeferredBackend(kernels::Backend& inner, std::uint64_t seed) : inner_(inner), random_(seed) {
+  std::shuffle(preference_.begin(), preference_.end(), random_);
+}
+
 DeferredBackend::~DeferredBackend() {
   while (step()) {
   }
 }
 
 bool DeferredBackend::step() {
-  std::array<std::size_t, kernels::kNumQueues> order{0, 1, 2};
-  std::shuffle(order.begin(), order.end(), random_);
+  std::array<std::size_t, kernels::kNumQueues> order = preference_;
+  if (random_() % kWhim == 0) std::shuffle(order.begin(), order.end(), random_);
   for (const std::size_t i : order) {
     std::deque<Task>& tasks = queues_[i];
     if (tasks.empty() || (tasks.front().wait_for != 0 && !passed_.contains(tasks.front().wait_for))) continue;

@@ -1,6 +1,7 @@
 // An asynchronous device in miniature: nothing runs when it is called. Work waits in its queue until the host
-// asks for an event; then queues advance in a random order that respects only what record() and wait() say. A
-// missing wait in the orchestration shows as wrong bits, a missing sync as a read of poisoned memory.
+// asks for an event; then queues advance in an order, unfair and random, that respects only what record() and
+// wait() say. A missing wait in the orchestration shows as wrong bits, a missing sync as a read of poisoned
+// memory.
 #pragma once
 
 #include <array>
@@ -17,7 +18,7 @@ namespace h3s::test {
 
 class DeferredBackend final : public kernels::Backend {
  public:
-  DeferredBackend(kernels::Backend& inner, std::uint64_t seed) : inner_(inner), random_(seed) {}
+  DeferredBackend(kernels::Backend& inner, std::uint64_t seed);
   ~DeferredBackend() override;
 
   std::string name() const override { return "deferred " + inner_.name(); }
@@ -56,6 +57,8 @@ class DeferredBackend final : public kernels::Backend {
 
   kernels::Backend& inner_;
   std::mt19937_64 random_;
+  // One queue runs ahead as far as it may, another lags as far as it may: which, the seed decides.
+  std::array<std::size_t, kernels::kNumQueues> preference_{0, 1, 2};
   std::array<std::deque<Task>, kernels::kNumQueues> queues_;
   std::uint64_t last_event_ = 0;
   std::set<std::uint64_t> passed_;
