@@ -33,7 +33,8 @@ ConditioningStage::ConditioningStage(Context context, const spec::ModelSpec& spe
                 text_scratch_bytes(spec, text_len, dials)),
       text_rows_(context, sequence_.dials().kv_chunk * spec.text_dim * element_bytes(compute), "text rows"),
       device_(
-          context.accountant.allocate(mem::Space::kDevice, loader.conditioning_bytes(), "text projection")) {
+          context.accountant.allocate(mem::Space::kDevice, loader.conditioning_bytes(), "text projection")),
+      drain_(context) {
   if (!context.backend.device_is_host())
     pinned_ =
         context.accountant.allocate(mem::Space::kPinned, loader.conditioning_bytes(), "text projection");

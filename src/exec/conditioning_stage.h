@@ -32,6 +32,7 @@ class ConditioningStage {
   UploadRing text_rows_;
   mem::Buffer device_, pinned_;
   model::ConditioningWeights weights_;
+  Drain drain_;
 };
 
 }  // namespace h3s::exec

@@ -12,6 +12,24 @@ struct Context {
   mem::Accountant& accountant;
 };
 
+// Waits, on destruction, for everything its backend was asked to do. The last member of whatever owns buffers
+// that ops and copies use, so that it goes first: also when an exception leaves work half queued.
+class Drain {
+ public:
+  explicit Drain(Context context) : backend_(context.backend) {}
+  ~Drain() {
+    for (int i = 0; i < kernels::kNumQueues; ++i) try {
+        backend_.sync(backend_.record(static_cast<kernels::Queue>(i)));
+      } catch (...) {  // a device that failed has nothing left running
+      }
+  }
+  Drain(const Drain&) = delete;
+  Drain& operator=(const Drain&) = delete;
+
+ private:
+  kernels::Backend& backend_;
+};
+
 inline std::int64_t element_bytes(DType dtype) {
   return static_cast<std::int64_t>(dtype_size(dtype));
 }

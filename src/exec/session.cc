@@ -20,6 +20,7 @@ struct Session::Impl : SessionState {
   BlockCallback block_callback;
   RowTap row_tap;
   mem::Buffer tap_rows;  // pinned, only while a tap is set
+  Drain drain{context};
 
   void load_globals();
   void run_blocks();

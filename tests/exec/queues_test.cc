@@ -5,6 +5,7 @@
 #include <bit>
 
 #include "backend/cpu/cpu_backend.h"
+#include "base/error.h"
 #include "exec/deferred_backend.h"
 #include "exec/engine_fixture.h"
 
@@ -30,9 +31,9 @@ Outputs run_steps(kernels::Backend& backend, mem::Accountant& accountant, const 
   return out;
 }
 
-class Queues : public testing::TestWithParam<bool> {};
+class OrderedQueues : public testing::TestWithParam<bool> {};
 
-TEST_P(Queues, OrderedByEventsAlone) {
+TEST_P(OrderedQueues, OrderedByEventsAlone) {
   // Five blocks: each of the ring's two slots is overwritten while the other computes.
   spec::ModelSpec spec = small_spec();
   spec.layers = 5;
@@ -67,7 +68,32 @@ TEST_P(Queues, OrderedByEventsAlone) {
     }
 }
 
-INSTANTIATE_TEST_SUITE_P(Weights, Queues, testing::Bool(),
+// Buffers outlive the work that uses them, also when a forward ends early: nothing queued may run into freed
+// memory.
+TEST(Queues, AnInterruptedForwardDrainsBeforeItFrees) {
+  const CheckpointFile file(small_spec(), true);
+  const SmallJob run(small_spec(), ragged_job());
+  for (std::uint64_t seed = 1; seed <= 6; ++seed) {
+    mem::Accountant books(mem::make_heap_allocator(/*poison=*/true));
+    const auto inner = cpu::make_backend(1, books);
+    const std::int64_t baseline = books.current_bytes(mem::Space::kDevice);
+    DeferredBackend backend(*inner, seed);
+    {
+      exec::Session session(backend, books, file.get(), run.layout,
+                            {.dials = {.schedule = exec::Schedule::kFlat, .head_group = 1, .q_chunk = 64}});
+      session.set_conditioning(run.conditioning());
+      session.on_block([](std::int64_t, std::int64_t) { throw Error(Status::kIo, "stop"); });
+      std::vector<float> video(run.inputs.video), audio(run.inputs.audio);
+      EXPECT_THROW(
+          session.forward(run.inputs.video.data(), run.inputs.audio.data(), 0.5f, video.data(), audio.data()),
+          Error);
+    }
+    EXPECT_EQ(books.current_bytes(mem::Space::kDevice), baseline);
+    EXPECT_EQ(books.current_bytes(mem::Space::kPinned), 0);
+  }
+}
+
+INSTANTIATE_TEST_SUITE_P(Weights, OrderedQueues, testing::Bool(),
                          [](const auto& param_info) { return param_info.param ? "int8" : "bf16"; });
 
 }  // namespace
