@@ -1,6 +1,7 @@
 #include "exec/footprint.h"
 
 #include <algorithm>
+#include <array>
 
 #include "base/bytes.h"
 #include "exec/dry_backend.h"
@@ -9,10 +10,12 @@
 namespace h3s::exec {
 namespace {
 
-// Rows of a chunk from which matrix products run at full rate, and the fewest that still amortise a weight's
-// read.
-constexpr std::int64_t kRoomyChunk = 2048;
-constexpr std::int64_t kTightestChunk = 64;
+// Rows of a chunk, in two tiers: with the first, matrix products run at about full rate; with the second,
+// reading and packing a weight costs as much as using it, so every schedule and head group is tried with the
+// first before.
+constexpr std::array<std::int64_t, 3> kRoomyChunks{2048, 1024, 512};
+constexpr std::array<std::int64_t, 3> kTightChunks{256, 128, 64};
+constexpr std::int64_t kMostGroupedHeads = 8;  // more at once are no faster
 
 Dials with_chunks(Schedule schedule, std::int64_t head_group, std::int64_t chunk) {
   return {.schedule = schedule,
@@ -70,19 +73,16 @@ bool fits(const Footprint& footprint, const Budgets& budgets) {
 
 std::vector<Dials> dial_ladder(const spec::ModelSpec& spec, std::int64_t tokens) {
   std::vector<Dials> ladder;
-  const std::int64_t top = std::min(kRoomyChunk, tokens);
-  const auto add_chunks = [&](Schedule schedule, std::int64_t group) {
-    for (std::int64_t chunk = top;; chunk = std::max(chunk / 2, kTightestChunk)) {
-      ladder.push_back(with_chunks(schedule, group, chunk));
-      if (chunk <= kTightestChunk) break;
-    }
+  const auto add_grouped = [&](Schedule schedule, std::int64_t chunk) {
+    for (std::int64_t group = std::min(kMostGroupedHeads, spec.heads); group > 0; group /= 2)
+      ladder.push_back(with_chunks(schedule, group, std::min(chunk, tokens)));
   };
-  add_chunks(Schedule::kResident, spec.heads);
-  for (const Schedule schedule : {Schedule::kHeadGroups, Schedule::kFlat})
-    for (std::int64_t group = std::min<std::int64_t>(8, spec.heads);; group /= 2) {
-      add_chunks(schedule, group);
-      if (group == 1) break;
-    }
+  for (const auto& tier : {kRoomyChunks, kTightChunks}) {
+    for (const std::int64_t chunk : tier)
+      ladder.push_back(with_chunks(Schedule::kResident, spec.heads, std::min(chunk, tokens)));
+    for (const Schedule schedule : {Schedule::kHeadGroups, Schedule::kFlat})
+      for (const std::int64_t chunk : tier) add_grouped(schedule, chunk);
+  }
   return ladder;
 }
 
