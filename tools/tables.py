@@ -1,5 +1,5 @@
 #!/usr/bin/env python3
-"""Puts the tables of stored results into the documents: no figure is typed.
+"""Puts the tables of stored results into the documents: no figure is typed. Needs the built program.
 
   tools/tables.py            rewrites what lies between the markers `<!-- NAME -->` and `<!-- end NAME -->`
   tools/tables.py --check    fails when a document does not hold what bench/results says
@@ -9,6 +9,7 @@ import argparse
 import json
 import pathlib
 import re
+import subprocess
 import sys
 
 ROOT = pathlib.Path(__file__).resolve().parent.parent
@@ -51,7 +52,16 @@ def memory():
                     rows)
 
 
-TABLES = [("README.md", "runs", runs), ("docs/memory.md", "memory", memory)]
+def bench(name):
+    """The program prints its own results."""
+    command = [ROOT / "build/cpu/cli/h3stream", "bench", "--show", RESULTS / name]
+    return lambda: subprocess.run(command, check=True, stdout=subprocess.PIPE, text=True).stdout.strip()
+
+
+TABLES = [("README.md", "runs", runs), ("docs/memory.md", "memory", memory),
+          ("docs/cpu-backend.md", "bench-1core", bench("cpu-zen5-1core.json")),
+          ("docs/cpu-backend.md", "bench-1core-haswell", bench("cpu-zen5-1core-openblas-haswell.json")),
+          ("docs/cpu-backend.md", "bench-2core", bench("cpu-zen5-2core.json"))]
 
 
 def main():
