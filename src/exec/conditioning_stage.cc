@@ -11,14 +11,9 @@ using kernels::Queue;
 
 namespace {
 
-// Codes and scales of quantised text rows.
-model::QuantScratch take_quant(model::Carver& carver, std::int64_t rows, std::int64_t width) {
-  return {carver.take<std::int8_t>(rows * width), carver.take<float>(rows)};
-}
-
 std::int64_t text_scratch_bytes(const spec::ModelSpec& spec, std::int64_t text_len, const Dials& dials) {
   model::Carver carver;
-  take_quant(carver, effective_dials(dials, spec, text_len).kv_chunk, spec.text_dim);
+  model::QuantScratch::take(carver, effective_dials(dials, spec, text_len).kv_chunk, spec.text_dim);
   return carver.used_bytes();
 }
 
@@ -32,23 +27,13 @@ ConditioningStage::ConditioningStage(Context context, const spec::ModelSpec& spe
       sequence_(context, spec, compute, text_len, dials, /*rotates=*/false,
                 text_scratch_bytes(spec, text_len, dials)),
       text_rows_(context, sequence_.dials().kv_chunk * spec.text_dim * element_bytes(compute), "text rows"),
-      device_(
-          context.accountant.allocate(mem::Space::kDevice, loader.conditioning_bytes(), "text projection")),
-      drain_(context) {
-  if (!context.backend.device_is_host())
-    pinned_ =
-        context.accountant.allocate(mem::Space::kPinned, loader.conditioning_bytes(), "text projection");
-}
+      slot_(context, loader.conditioning_bytes(), "text projection"),
+      drain_(context) {}
 
 void ConditioningStage::load(const WeightLoader& loader) {
   std::int64_t used = 0;
-  if (context_.backend.device_is_host()) {
-    weights_ = loader.load_conditioning({device_.data(), device_.data()}, &used);
-    return;
-  }
-  weights_ = loader.load_conditioning({device_.data(), pinned_.data()}, &used);
-  context_.backend.copy({device_.data(), used, pinned_.data(), used, used, 1}, Queue::kUpload);
-  context_.backend.wait(Queue::kCompute, context_.backend.record(Queue::kUpload));
+  weights_ = loader.load_conditioning(slot_.memory(), &used);
+  context_.backend.wait(Queue::kCompute, slot_.upload(used));
 }
 
 void ConditioningStage::project_text(const float* text) {
@@ -62,7 +47,7 @@ void ConditioningStage::project_text(const float* text) {
     });
     const void* uploaded = text_rows_.commit(rows * width * element_bytes(compute_));
     model::Carver carver(sequence_.scratch());
-    const model::QuantScratch quant = take_quant(carver, rows, width);
+    const model::QuantScratch quant = model::QuantScratch::take(carver, rows, width);
     const auto input = model::prepare_input(context_.backend, weights_.condition_proj, uploaded, compute_,
                                             width, rows, quant);
     model::linear(context_.backend, weights_.condition_proj, input, sequence_.x().write(start, rows),

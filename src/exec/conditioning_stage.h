@@ -7,6 +7,7 @@
 #include "exec/staging.h"
 #include "exec/weight_loader.h"
 #include "exec/weight_ring.h"
+#include "exec/weight_slot.h"
 
 namespace h3s::exec {
 
@@ -30,7 +31,7 @@ class ConditioningStage {
   DType compute_;
   Sequence sequence_;
   UploadRing text_rows_;
-  mem::Buffer device_, pinned_;
+  WeightSlot slot_;
   model::ConditioningWeights weights_;
   Drain drain_;
 };

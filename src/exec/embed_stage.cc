@@ -13,11 +13,6 @@ using kernels::Queue;
 
 namespace {
 
-// Codes and scales of quantised rows: island weights are floating-point in every known file, but need not be.
-model::QuantScratch take_quant(model::Carver& carver, std::int64_t rows, std::int64_t columns) {
-  return {carver.take<std::int8_t>(rows * columns), carver.take<float>(rows)};
-}
-
 std::int64_t row_columns(const spec::ModelSpec& spec) {
   return std::max(spec.patch_width(), spec.audio_channels);
 }
@@ -49,7 +44,7 @@ EmbedStage::EmbedStage(Context context, const spec::ModelSpec& spec, DType compu
 
 std::int64_t EmbedStage::scratch_bytes(const spec::ModelSpec& spec, std::int64_t chunk_rows) {
   model::Carver carver;
-  take_quant(carver, chunk_rows, row_columns(spec));
+  model::QuantScratch::take(carver, chunk_rows, row_columns(spec));
   return carver.used_bytes();
 }
 
@@ -72,7 +67,7 @@ void EmbedStage::project_rows(const spec::Segment& segment, const Source& source
     const void* uploaded = rows_.commit(rows * source.columns * static_cast<std::int64_t>(sizeof(float)));
     model::Carver carver(scratch);
     const auto input = model::prepare_input(context_.backend, weight, uploaded, DType::kF32, source.columns,
-                                            rows, take_quant(carver, rows, source.columns));
+                                            rows, model::QuantScratch::take(carver, rows, source.columns));
     model::linear(context_.backend, weight, input, x.write(row, rows), compute_, spec_.hidden);
     x.done_dirty();
     rows_.release();

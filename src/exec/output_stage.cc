@@ -25,7 +25,7 @@ struct OutputStage::Scratch {
   Scratch(model::Carver& carver, const spec::ModelSpec& spec, std::int64_t rows)
       : h(carver.take<float>(rows * spec.hidden)),
         out(carver.take<float>(rows * head_columns(spec))),
-        quant{carver.take<std::int8_t>(rows * spec.hidden), carver.take<float>(rows)} {}
+        quant(model::QuantScratch::take(carver, rows, spec.hidden)) {}
 };
 
 OutputStage::OutputStage(Context context, const spec::ModelSpec& spec, DType compute, std::int64_t chunk_rows)

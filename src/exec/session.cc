@@ -29,13 +29,8 @@ struct Session::Impl : SessionState {
 
 void Session::Impl::load_globals() {
   std::int64_t used = 0;
-  if (context.backend.device_is_host()) {
-    globals = loader.load_globals({globals_device.data(), globals_device.data()}, &used);
-  } else {
-    globals = loader.load_globals({globals_device.data(), globals_pinned.data()}, &used);
-    context.backend.copy({globals_device.data(), used, globals_pinned.data(), used, used, 1}, Queue::kUpload);
-    context.backend.wait(Queue::kCompute, context.backend.record(Queue::kUpload));
-  }
+  globals = loader.load_globals(globals_slot.memory(), &used);
+  context.backend.wait(Queue::kCompute, globals_slot.upload(used));
   if (spec.curve()) {
     const io::TensorInfo& table = checkpoint.tensor("adaln_t_table");
     std::memcpy(curve_table.data(), checkpoint.data(table), table.bytes());

@@ -11,9 +11,12 @@ std::int64_t stage_scratch_bytes(const spec::ModelSpec& spec, std::int64_t token
                   OutputStage::scratch_bytes(spec, effective.head_chunk));
 }
 
-mem::Buffer allocate_unless(bool skip, Context context, mem::Space space, std::int64_t bytes,
-                            const char* tag) {
-  return skip ? mem::Buffer() : context.accountant.allocate(space, bytes, tag);
+// The full form has no curve.
+mem::Buffer allocate_curve(Context context, const spec::ModelSpec& spec) {
+  if (!spec.curve()) return {};
+  return context.accountant.allocate(
+      mem::Space::kHost, spec.curve_grid * spec.time_dim * static_cast<std::int64_t>(sizeof(float)),
+      "time curve");
 }
 
 }  // namespace
@@ -26,13 +29,8 @@ SessionState::SessionState(Context ctx, const checkpoint::Checkpoint& model, con
       layout(job),
       options(opts),
       loader(model, opts.compute, ctx.backend.device_is_host()),
-      globals_device(
-          ctx.accountant.allocate(mem::Space::kDevice, loader.global_bytes(), "weights outside blocks")),
-      globals_pinned(allocate_unless(ctx.backend.device_is_host(), ctx, mem::Space::kPinned,
-                                     loader.global_bytes(), "weights outside blocks")),
-      curve_table(allocate_unless(!spec.curve(), ctx, mem::Space::kHost,
-                                  spec.curve_grid * spec.time_dim * static_cast<std::int64_t>(sizeof(float)),
-                                  "time curve")),
+      globals_slot(ctx, loader.global_bytes(), "weights outside blocks"),
+      curve_table(allocate_curve(ctx, spec)),
       ring(ctx, loader, loader.block_slot_bytes(), ctx.backend.device_is_host() ? 1 : 2),
       sequence(ctx, spec, opts.compute, job.tokens(), opts.dials, /*rotates=*/true,
                stage_scratch_bytes(spec, job.tokens(), opts.dials)),

@@ -11,6 +11,7 @@
 #include "exec/time_stage.h"
 #include "exec/weight_loader.h"
 #include "exec/weight_ring.h"
+#include "exec/weight_slot.h"
 
 namespace h3s::exec {
 
@@ -27,7 +28,8 @@ struct SessionState {
   const spec::Layout& layout;
   SessionOptions options;
   WeightLoader loader;
-  mem::Buffer globals_device, globals_pinned, curve_table;
+  WeightSlot globals_slot;
+  mem::Buffer curve_table;
   WeightRing ring;
   Sequence sequence;
   RowStore refined;  // [text_len, D] C

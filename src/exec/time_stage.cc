@@ -21,8 +21,7 @@ void TimeStage::Buffers::take(Carver& carver, const spec::ModelSpec& spec, DType
   adaln = carver.take<float>(kMaxTimesteps * spec::kModalities * kTableColumns * d);
   table = carver.take_bytes(kMaxTimesteps * spec::kModalities * kTableColumns * d * element_bytes(compute));
   final_rows = carver.take<float>(kMaxTimesteps * 2 * d);
-  quant = {carver.take<std::int8_t>(kMaxTimesteps * std::max(spec.time_dim, spec.time_hidden)),
-           carver.take<float>(kMaxTimesteps)};
+  quant = model::QuantScratch::take(carver, kMaxTimesteps, std::max(spec.time_dim, spec.time_hidden));
 }
 
 TimeStage::TimeStage(Context context, const spec::ModelSpec& spec, DType compute)

@@ -9,12 +9,9 @@ namespace h3s::exec {
 using kernels::Queue;
 
 WeightRing::WeightRing(Context context, const WeightLoader& loader, std::int64_t slot_bytes, int num_slots)
-    : context_(context), loader_(loader), slots_(static_cast<std::size_t>(num_slots)) {
-  for (Slot& slot : slots_) {
-    slot.device = context.accountant.allocate(mem::Space::kDevice, slot_bytes, "weights of a block");
-    if (!context.backend.device_is_host())
-      slot.pinned = context.accountant.allocate(mem::Space::kPinned, slot_bytes, "weights of a block");
-  }
+    : context_(context), loader_(loader) {
+  for (int i = 0; i < num_slots; ++i)
+    slots_.push_back({WeightSlot(context, slot_bytes, "weights of a block")});
 }
 
 WeightRing::Slot& WeightRing::load(const std::string& prefix, bool adaln) {
@@ -24,18 +21,14 @@ WeightRing::Slot& WeightRing::load(const std::string& prefix, bool adaln) {
   H3S_ASSERT(&slot != acquired_);
   next_ = (next_ + 1) % slots_.size();
 
-  const bool host = context_.backend.device_is_host();
-  context_.backend.sync(host ? slot.free : slot.uploaded);  // the side the CPU is about to write is at rest
+  context_.backend.sync(slot.store.uploads() ? slot.uploaded
+                                            : slot.free);  // the side the CPU writes is at rest
   slot.prefix.clear();
   std::int64_t used = 0;
-  slot.weights = loader_.load_block(
-      prefix, adaln, {slot.device.data(), host ? slot.device.data() : slot.pinned.data()}, &used);
+  slot.weights = loader_.load_block(prefix, adaln, slot.store.memory(), &used);
   slot.prefix = prefix;
-  if (!host) {
-    context_.backend.wait(Queue::kUpload, slot.free);
-    context_.backend.copy({slot.device.data(), used, slot.pinned.data(), used, used, 1}, Queue::kUpload);
-    slot.uploaded = context_.backend.record(Queue::kUpload);
-  }
+  context_.backend.wait(Queue::kUpload, slot.free);
+  slot.uploaded = slot.store.upload(used);
   return slot;
 }
 

@@ -11,6 +11,7 @@
 
 #include "exec/memory.h"
 #include "exec/weight_loader.h"
+#include "exec/weight_slot.h"
 
 namespace h3s::exec {
 
@@ -27,10 +28,10 @@ class WeightRing {
 
  private:
   struct Slot {
-    mem::Buffer device, pinned;
-    std::string prefix;  // what it holds; empty: nothing
-    model::BlockWeights weights;
-    kernels::Event uploaded, free;
+    WeightSlot store;
+    std::string prefix = {};  // what it holds; empty: nothing
+    model::BlockWeights weights = {};
+    kernels::Event uploaded = {}, free = {};
   };
   Slot& load(const std::string& prefix, bool adaln);
 

@@ -66,17 +66,13 @@ LinearInput swiglu_input(kernels::Backend& backend, const LinearWeight& fc2, DTy
   return {scratch.act, compute, fc2.k, rows, scratch.quant};
 }
 
-QuantScratch take_quant(Carver& carver, std::int64_t rows, std::int64_t k) {
-  return {carver.take<std::int8_t>(rows * k), carver.take<float>(rows)};
-}
-
 }  // namespace
 
 void ProjectScratch::take(Carver& carver, const spec::ModelSpec& spec, DType compute, std::int64_t rows,
                           std::int64_t heads, std::int64_t parts) {
   h = carver.take_bytes(rows * spec.hidden * element_bytes(compute));
   qkv = carver.take_bytes(rows * parts * heads * spec.head_dim * element_bytes(compute));
-  quant = take_quant(carver, rows, spec.hidden);
+  quant = QuantScratch::take(carver, rows, spec.hidden);
 }
 
 void project_heads(kernels::Backend& backend, const spec::ModelSpec& spec, DType compute,
@@ -114,7 +110,7 @@ void MlpScratch::take(Carver& carver, const spec::ModelSpec& spec, DType compute
   out = carver.take_bytes(rows * spec.hidden * element_bytes(compute));
   gate_up = carver.take_bytes(rows * 2 * spec.ffn * element_bytes(compute));
   act = carver.take_bytes(rows * spec.ffn * element_bytes(compute));
-  quant = take_quant(carver, rows, std::max({spec.inner(), spec.hidden, spec.ffn}));
+  quant = QuantScratch::take(carver, rows, std::max({spec.inner(), spec.hidden, spec.ffn}));
 }
 
 void attention_out_and_mlp(kernels::Backend& backend, const spec::ModelSpec& spec, DType compute,

@@ -2,6 +2,7 @@
 #pragma once
 
 #include "kernels/backend.h"
+#include "model/carver.h"
 #include "model/weights.h"
 
 namespace h3s::model {
@@ -10,6 +11,9 @@ namespace h3s::model {
 struct QuantScratch {
   std::int8_t* codes = nullptr;
   float* scale = nullptr;
+  static QuantScratch take(Carver& carver, std::int64_t rows, std::int64_t k) {
+    return {carver.take<std::int8_t>(rows * k), carver.take<float>(rows)};
+  }
 };
 
 // Rows ready for a weight: as they are, or quantised once for any number of slices of that weight.
