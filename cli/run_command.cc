@@ -5,7 +5,7 @@
 #include <nlohmann/json.hpp>
 #include <optional>
 
-#include "backend/cpu/cpu_backend.h"
+#include "backend/select.h"
 #include "base/error.h"
 #include "commands.h"
 #include "exec/footprint.h"
@@ -35,16 +35,16 @@ Plan make_plan(const RunOptions& options, const checkpoint::Checkpoint& checkpoi
                const sample::Inputs& inputs, const spec::Layout& layout) {
   Plan plan{{options.job.compute, options.dials, options.job.timesteps}, {}, options.budgets};
   exec::FixedBytes fixed;
-  fixed[mem::Space::kDevice] = cpu::workspace_bytes(options.threads);
+  fixed[mem::Space::kDevice] = backend::workspace_bytes(options.where);
   fixed[mem::Space::kHost] = sample::Job::host_bytes(inputs, options.job, options.resume).peak;
-  constexpr bool kDeviceIsHost = true;  // the CPU backend
+  const bool device_is_host = backend::device_is_host(options.where);
   if (options.schedule.empty()) {
     plan.session.dials =
-        exec::choose_dials(checkpoint, layout, plan.session, kDeviceIsHost, fixed, plan.budgets);
+        exec::choose_dials(checkpoint, layout, plan.session, device_is_host, fixed, plan.budgets);
   } else {
-    exec::require_fit(checkpoint, layout, plan.session, kDeviceIsHost, fixed, plan.budgets);
+    exec::require_fit(checkpoint, layout, plan.session, device_is_host, fixed, plan.budgets);
   }
-  plan.footprint = exec::measure_footprint(checkpoint, layout, plan.session, kDeviceIsHost, fixed);
+  plan.footprint = exec::measure_footprint(checkpoint, layout, plan.session, device_is_host, fixed);
   return plan;
 }
 
@@ -56,6 +56,10 @@ void enforce(const Plan& plan, mem::Accountant& accountant) {
   const std::int64_t pinned = plan.footprint.peak_bytes(mem::Space::kPinned);
   accountant.set_budget(mem::Space::kPinned, pinned);
   accountant.set_budget(mem::Space::kHost, plan.budgets.ram_bytes - pinned);
+}
+
+void warn(const std::string& line) {
+  fmt::print(stderr, "h3stream: {}\n", line);
 }
 
 void refuse_overwriting(const RunOptions& options) {
@@ -75,6 +79,7 @@ class SamplingRun {
         settings_(sample::describe(options.job)) {
     settings_["model"] = sample::header_fingerprint(checkpoint_.file());
     settings_["inputs"] = sample::content_fingerprint(inputs_.file());
+    if (!options.where.on_cpu()) settings_["kernels"] = backend::kernels_name(options.where);
   }
 
   int execute() {
@@ -102,8 +107,9 @@ class SamplingRun {
   void reserve_disk() const { io::OutputFile(options_.output).reserve(3 * latent_bytes() + kHeaderRoom); }
 
   void announce() const {
-    fmt::print(stderr, "{}: {} blocks, {} tokens, {}\n", fs::path(options_.model).filename().string(),
-               checkpoint_.spec().layers, layout_.tokens(), plan_->session.dials.describe());
+    fmt::print(stderr, "{}: {} blocks, {} tokens, {}, on {}\n", fs::path(options_.model).filename().string(),
+               checkpoint_.spec().layers, layout_.tokens(), plan_->session.dials.describe(),
+               backend::describe(options_.where));
     if (!options_.resume && fs::exists(state_path_))
       fmt::print(stderr, "{}: the state of an earlier run will be replaced; --resume would continue it\n",
                  state_path_);
@@ -111,19 +117,19 @@ class SamplingRun {
 
   void compute() {
     const InterruptGuard guard;
-    const auto backend = cpu::make_backend(options_.threads, accountant_);
+    const std::unique_ptr<kernels::Backend> engine = backend::make_backend(options_.where, accountant_);
     sample::Job job(inputs_, options_.job, options_.resume, accountant_);
     if (options_.resume) sample::load_state(state_path_, job.sampler(), settings_);
     first_step_ = steps_done_ = job.sampler().steps_done();
     sigmas_ = job.sampler().options().sigmas;
-    if (!job.sampler().done()) sample_steps(*backend, job);
+    if (!job.sampler().done()) sample_steps(*engine, job);
     write_output(job.sampler());
     fs::remove(state_path_);
   }
 
-  void sample_steps(kernels::Backend& backend, sample::Job& job) {
+  void sample_steps(kernels::Backend& engine, sample::Job& job) {
     sample::EulerSampler& sampler = job.sampler();
-    exec::Session session(backend, accountant_, checkpoint_, layout_, plan_->session);
+    exec::Session session(engine, accountant_, checkpoint_, layout_, plan_->session);
     session.set_conditioning({job.text(), job.visual_rows(), job.audio_rows()});
     Progress progress(sampler.steps_done(), sampler.num_steps());
     session.on_block([&](std::int64_t block_idx, std::int64_t layers) {
@@ -179,11 +185,17 @@ class SamplingRun {
                  memory.text());
       return;
     }
-    const nlohmann::json out = {
-        {"output", options_.output},  {"settings", settings_}, {"plan", plan_->session.dials.describe()},
-        {"tokens", layout_.tokens()}, {"sigmas", sigmas_},     {"first_step", first_step_},
-        {"steps_done", steps_done_},  {"seconds", seconds_},   {"seconds_per_step", seconds_per_step_},
-        {"memory", memory.json()}};
+    const nlohmann::json out = {{"output", options_.output},
+                                {"settings", settings_},
+                                {"plan", plan_->session.dials.describe()},
+                                {"tokens", layout_.tokens()},
+                                {"sigmas", sigmas_},
+                                {"first_step", first_step_},
+                                {"steps_done", steps_done_},
+                                {"seconds", seconds_},
+                                {"seconds_per_step", seconds_per_step_},
+                                {"memory", memory.json()},
+                                {"device", backend::describe(options_.where)}};
     fmt::print("{}\n", out.dump(2));
   }
 
@@ -193,7 +205,7 @@ class SamplingRun {
   spec::Layout layout_;
   std::string state_path_;
   sample::Settings settings_;
-  mem::Accountant accountant_{mem::make_heap_allocator()};
+  mem::Accountant accountant_{backend::make_allocator(options_.where, warn)};
   std::optional<Plan> plan_;
   std::vector<float> sigmas_;
   std::int64_t first_step_ = 0, steps_done_ = 0;

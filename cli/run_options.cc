@@ -47,7 +47,8 @@ void add_memory(CLI::App& command, RunOptions& options) {
   const auto group = [&](const char* flag, auto& value, const char* help) {
     return command.add_option(flag, value, help)->group("Memory and speed (never change the result)");
   };
-  group("--vram", options.vram, "Budget of device memory, for instance 8GiB; default unlimited");
+  group("--vram", options.vram,
+        "Budget of device memory, for instance 8GiB; default what is free on a GPU, unlimited on the CPU");
   group("--ram", options.ram,
         "Budget of host memory, pinned included, for instance 24GiB; default unlimited");
   CLI::Option* schedule = group("--schedule", options.schedule,
@@ -65,9 +66,8 @@ void add_memory(CLI::App& command, RunOptions& options) {
   group("--threads", options.threads, "CPU threads; 0 as many as the machine has")
       ->capture_default_str()
       ->check(CLI::Range(0, 1024));
-  group("--device", options.device, "Where to compute")
-      ->capture_default_str()
-      ->check(CLI::IsMember({"auto", "cpu"}));
+  group("--device", options.device, "auto (a GPU when there is one), cpu or cuda:N; CPU and GPU bits differ")
+      ->capture_default_str();
 }
 
 }  // namespace
@@ -76,7 +76,9 @@ void RunOptions::resolve() {
   job.scheduler = sample::scheduler_from_name(scheduler);
   job.compute = compute == "bf16" ? DType::kBF16 : DType::kF32;
   if (!schedule.empty()) dials.schedule = exec::schedule_from_name(schedule);
-  if (!vram.empty()) budgets.bytes[static_cast<std::size_t>(mem::Space::kDevice)] = parse_bytes(vram);
+  where = backend::parse_device(device, threads);
+  budgets.bytes[static_cast<std::size_t>(mem::Space::kDevice)] =
+      vram.empty() ? backend::default_device_budget(where) : parse_bytes(vram);
   if (!ram.empty()) budgets.ram_bytes = parse_bytes(ram);
 }
 

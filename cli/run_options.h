@@ -4,6 +4,7 @@
 #include <CLI/CLI.hpp>
 #include <string>
 
+#include "backend/select.h"
 #include "exec/footprint.h"
 #include "sample/job.h"
 
@@ -18,8 +19,10 @@ struct RunOptions {
   sample::JobOptions job;
   exec::Dials dials;
   exec::Budgets budgets;
+  backend::DeviceChoice where;
 
-  // Fills in job, dials and budgets from the names above. Throws Error(kInvalidArgument).
+  // Fills in job, dials, budgets and where from the names above. Throws Error(kInvalidArgument), or
+  // kUnsupported for a GPU that cannot be used.
   void resolve();
 };
 

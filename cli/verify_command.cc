@@ -5,6 +5,7 @@
 #include <memory>
 #include <nlohmann/json.hpp>
 
+#include "backend/select.h"
 #include "base/bytes.h"
 #include "base/error.h"
 #include "commands.h"
@@ -20,7 +21,8 @@ struct Options {
   std::string model;
   std::string plans = "some";
   bool as_json = false;
-  std::string compute = "bf16";
+  std::string compute = "bf16", device = "auto";
+  bool reference = false;
   verify::RandomJob random;
 };
 
@@ -99,10 +101,11 @@ void print(const verify::Report& report) {
   std::fflush(stdout);
 }
 
-verify::Report verify_one(const std::string& path, const std::vector<verify::NamedPlan>& plans, bool named) {
+verify::Report verify_one(const std::string& path, const std::vector<verify::NamedPlan>& plans,
+                          const backend::DeviceChoice& device, bool named) {
   const auto progress = [](const std::string& line) { fmt::print(stderr, "{}\n", line); };
   try {
-    return verify::verify_golden(path, plans, progress);
+    return verify::verify_golden(path, plans, progress, device);
   } catch (const Error& e) {
     // A folder may hold other files beside references; a file that was named must be one.
     if (named || e.status() != Status::kBadFile) throw;
@@ -110,18 +113,20 @@ verify::Report verify_one(const std::string& path, const std::vector<verify::Nam
   }
 }
 
-std::vector<verify::Report> collect(const Options& options, const std::vector<verify::NamedPlan>& plans) {
+std::vector<verify::Report> collect(const Options& options, const std::vector<verify::NamedPlan>& plans,
+                                    const backend::DeviceChoice& device) {
   std::vector<verify::Report> reports;
   for (const std::string& path : expand(options.golden)) {
     const bool named = std::find(options.golden.begin(), options.golden.end(), path) != options.golden.end();
-    reports.push_back(verify_one(path, plans, named));
+    reports.push_back(verify_one(path, plans, device, named));
     if (!options.as_json) print(reports.back());
   }
   if (!options.model.empty()) {
     verify::RandomJob random = options.random;
     random.compute = options.compute == "fp32" ? DType::kF32 : DType::kBF16;
     reports.push_back(verify::verify_model(
-        options.model, random, plans, [](const std::string& line) { fmt::print(stderr, "{}\n", line); }));
+        options.model, random, plans, [](const std::string& line) { fmt::print(stderr, "{}\n", line); },
+        device));
     if (!options.as_json) print(reports.back());
   }
   return reports;
@@ -130,12 +135,15 @@ std::vector<verify::Report> collect(const Options& options, const std::vector<ve
 int run_verify(const Options& options) {
   if (options.golden.empty() && options.model.empty())
     fail(Status::kInvalidArgument, "[verify] expected --golden PATH... or --model FILE");
-  const std::vector<verify::Report> reports = collect(options, verify::plan_list(options.plans));
+  backend::DeviceChoice device = backend::parse_device(options.device, /*threads=*/0);
+  device.reference = options.reference;
+  fmt::print(stderr, "computing on {}\n", backend::describe(device));
+  const std::vector<verify::Report> reports = collect(options, verify::plan_list(options.plans), device);
   const auto failed = std::count_if(reports.begin(), reports.end(), [](const auto& r) { return !r.ok(); });
   const auto skipped =
       std::count_if(reports.begin(), reports.end(), [](const auto& r) { return !r.skipped.empty(); });
   if (options.as_json) {
-    json out{{"ok", failed == 0}, {"files", json::array()}};
+    json out{{"ok", failed == 0}, {"device", backend::describe(device)}, {"files", json::array()}};
     for (const verify::Report& report : reports) out["files"].push_back(to_json(report));
     fmt::print("{}\n", out.dump(2));
   } else {
@@ -156,6 +164,10 @@ void add_verify(CLI::App& app, Run& run) {
   command->add_option("--plans", options->plans, "Plans to compare: few (3), some (8), all (29)")
       ->capture_default_str()
       ->check(CLI::IsMember({"few", "some", "all"}));
+  command->add_option("--device", options->device, "Where to compute: auto, cpu or cuda:N")
+      ->capture_default_str();
+  command->add_flag("--reference", options->reference,
+                    "On a GPU: linears and attention by the plain kernels that have the CPU's bits");
   command->add_option("--compute", options->compute, "With --model: type of activations, bf16 or fp32")
       ->capture_default_str()
       ->check(CLI::IsMember({"bf16", "fp32"}));

@@ -14,14 +14,18 @@ endif()
 add_library(h3s_flags INTERFACE)
 # Contraction is a choice made in the source (std::fma), never by the compiler: the definitions and the vector code
 # must round alike.
-target_compile_options(h3s_flags INTERFACE -Wall -Wextra -Wpedantic -Wshadow -Wno-psabi -Wno-missing-field-initializers -ffp-contract=off
-                       -fno-fast-math)
+set(h3s_cxx_flags -Wall -Wextra -Wpedantic -Wshadow -Wno-psabi -Wno-missing-field-initializers -ffp-contract=off -fno-fast-math)
 if(CMAKE_SYSTEM_PROCESSOR MATCHES "x86_64|AMD64")
   # AVX2, FMA, F16C, BMI2: every x86 processor of the last decade; wider vectors are chosen at run time.
-  target_compile_options(h3s_flags INTERFACE -march=x86-64-v3)
+  list(APPEND h3s_cxx_flags -march=x86-64-v3)
 endif()
+# The host side of a CUDA file launches kernels; -Wpedantic would complain of the code the CUDA compiler generates.
+target_compile_options(h3s_flags INTERFACE
+  "$<$<COMPILE_LANGUAGE:CXX>:${h3s_cxx_flags}>"
+  "$<$<COMPILE_LANGUAGE:CUDA>:-lineinfo;-Xcompiler=-Wall,-Wextra,-Wshadow,-ffp-contract=off>")
 if(H3S_SANITIZE)
-  target_compile_options(h3s_flags INTERFACE -fsanitize=${H3S_SANITIZE} -fno-omit-frame-pointer -fno-sanitize-recover=all)
+  target_compile_options(h3s_flags INTERFACE
+    "$<$<COMPILE_LANGUAGE:CXX>:-fsanitize=${H3S_SANITIZE};-fno-omit-frame-pointer;-fno-sanitize-recover=all>")
   target_link_options(h3s_flags INTERFACE -fsanitize=${H3S_SANITIZE})
 endif()
 target_include_directories(h3s_flags INTERFACE ${CMAKE_SOURCE_DIR}/src)

@@ -2,7 +2,6 @@
 
 #include <bit>
 
-#include "backend/cpu/cpu_backend.h"
 #include "base/dispatch.h"
 #include "mem/accountant.h"
 
@@ -31,11 +30,13 @@ exec::RowTap make_tap(const std::vector<std::int64_t>& wanted, Capture& capture)
 }  // namespace
 
 Capture run_captured(const CaptureJob& job, const NamedPlan& plan) {
-  mem::Accountant accountant(mem::make_heap_allocator(/*poison=*/true));
-  const auto backend = cpu::make_backend(plan.threads, accountant);
+  backend::DeviceChoice device = job.device;
+  device.threads = plan.threads;
+  mem::Accountant accountant(backend::make_allocator(device, {}, /*poison=*/true));
+  const std::unique_ptr<kernels::Backend> engine = backend::make_backend(device, accountant);
   Capture capture;
   {
-    exec::Session session(*backend, accountant, job.checkpoint, job.layout,
+    exec::Session session(*engine, accountant, job.checkpoint, job.layout,
                           {.compute = job.compute, .dials = plan.dials, .timesteps = job.timesteps});
     session.on_rows(make_tap(job.rows, capture));
     session.set_conditioning(

@@ -6,6 +6,7 @@
 #include <string>
 #include <vector>
 
+#include "backend/select.h"
 #include "checkpoint/checkpoint.h"
 #include "exec/session.h"
 #include "mem/accountant.h"
@@ -29,6 +30,7 @@ struct CaptureJob {
   float sigma = 0;
   DType compute = DType::kBF16;
   std::vector<std::int64_t> rows;
+  backend::DeviceChoice device = {};  // its threads: the plan's
 };
 
 Capture run_captured(const CaptureJob& job, const NamedPlan& plan);

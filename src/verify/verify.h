@@ -6,6 +6,7 @@
 #include <string>
 #include <vector>
 
+#include "backend/select.h"
 #include "mem/accountant.h"
 #include "spec/layout.h"
 #include "verify/compare.h"
@@ -33,7 +34,8 @@ using Progress = std::function<void(const std::string&)>;
 
 // One reference file under each plan; the first plan's results are compared with the stored ones by the rules
 // of its compute type and format. Throws Error for files that are not reference files.
-Report verify_golden(const std::string& path, const std::vector<NamedPlan>& plans, const Progress& progress);
+Report verify_golden(const std::string& path, const std::vector<NamedPlan>& plans, const Progress& progress,
+                     const backend::DeviceChoice& device = {});
 
 // Sizes, seed and sigma of a random job on a real checkpoint.
 struct RandomJob {
@@ -45,6 +47,6 @@ struct RandomJob {
 
 // Plan equality alone.
 Report verify_model(const std::string& path, const RandomJob& job, const std::vector<NamedPlan>& plans,
-                    const Progress& progress);
+                    const Progress& progress, const backend::DeviceChoice& device = {});
 
 }  // namespace h3s::verify

@@ -159,8 +159,8 @@ void check_quantiser(const Golden& golden, const checkpoint::Checkpoint& checkpo
 
 class GoldenRun {
  public:
-  GoldenRun(const std::string& path, const Progress& progress)
-      : golden_(Golden::open(path)), progress_(progress), layout_(golden_.job) {
+  GoldenRun(const std::string& path, const Progress& progress, const backend::DeviceChoice& device)
+      : golden_(Golden::open(path)), progress_(progress), device_(device), layout_(golden_.job) {
     report_.path = path;
   }
 
@@ -189,7 +189,8 @@ class GoldenRun {
   }
 
   CaptureJob job(const checkpoint::Checkpoint& checkpoint, DType compute) const {
-    CaptureJob job{checkpoint, layout_, golden_.inputs, golden_.timesteps, golden_.sigma, compute, {}};
+    CaptureJob job{checkpoint, layout_, golden_.inputs, golden_.timesteps, golden_.sigma,
+                   compute,    {},      device_};
     if (golden_.sampled)
       for (const double row : stored_doubles<std::int64_t>(golden_, "rows"))
         job.rows.push_back(static_cast<std::int64_t>(row));
@@ -245,6 +246,7 @@ class GoldenRun {
 
   Golden golden_;
   const Progress& progress_;
+  const backend::DeviceChoice device_;
   spec::Layout layout_;
   Report report_;
 };
@@ -256,9 +258,10 @@ bool Report::ok() const {
          std::all_of(plans.begin(), plans.end(), [](const PlanResult& p) { return p.equal; });
 }
 
-Report verify_golden(const std::string& path, const std::vector<NamedPlan>& plans, const Progress& progress) {
+Report verify_golden(const std::string& path, const std::vector<NamedPlan>& plans, const Progress& progress,
+                     const backend::DeviceChoice& device) {
   H3S_ASSERT(!plans.empty());
-  return GoldenRun(path, progress).run(plans);
+  return GoldenRun(path, progress, device).run(plans);
 }
 
 }  // namespace h3s::verify

@@ -3,11 +3,7 @@
 #include <fmt/format.h>
 
 #include <algorithm>
-#include <map>
 #include <memory>
-
-#include "backend/cpu/targets.h"
-#include "hwy/highway.h"
 
 namespace h3s::test {
 namespace {
@@ -25,19 +21,6 @@ std::string show(T v) {
 template <typename T>
 bool same_bits(const T& a, const T& b) {
   return std::memcmp(&a, &b, sizeof(T)) == 0;
-}
-
-kernels::Backend& backend_with_threads(int num_threads) {
-  static mem::Accountant accountant(mem::make_heap_allocator(/*poison=*/true));
-  static std::map<int, std::unique_ptr<kernels::Backend>> backends;
-  auto& backend = backends[num_threads];
-  if (!backend) backend = cpu::make_backend(num_threads, accountant);
-  return *backend;
-}
-
-void use_targets(std::int64_t targets) {
-  hwy::SetSupportedTargetsForTest(targets);
-  hwy::GetChosenTarget().Update(hwy::SupportedTargets());
 }
 
 }  // namespace
@@ -85,18 +68,6 @@ void for_each_part(std::int64_t m, const std::function<void(std::int64_t begin, 
 kernels::Backend& definition_backend() {
   static const std::unique_ptr<kernels::Backend> backend = cpu::make_definition_backend();
   return *backend;
-}
-
-void for_each_backend(const std::function<void(kernels::Backend&)>& fn) {
-  for (const std::int64_t target : hwy::SupportedAndGeneratedTargets()) {
-    use_targets(target);
-    for (const int num_threads : {1, 2, 3, 5}) fn(backend_with_threads(num_threads));
-    use_targets(0);
-  }
-}
-
-kernels::Backend& best_backend() {
-  return backend_with_threads(2);
 }
 
 }  // namespace h3s::test

@@ -1,0 +1,41 @@
+// Launchers of the linear layers. Arguments were checked by the caller; a launcher only asserts.
+//
+// Each enqueues on `stream` and returns; no workspace, no synchronisation, any thread. Rows and columns of
+// the result are bitwise independent of how they are split over calls, of the tile they fall into and of the
+// card's size, for one kernel.
+//
+// Which kernel: types and k decide, and the compute capability; never m, n, pointers or strides.
+//   x and w both bf16, or both f16, k a multiple of 8   tensor cores, fp32 sums   linear_sm90, linear_mma
+//   other floating-point types, or another k            fp32, equal to the CPU    linear_fma
+//   int8, k a multiple of 16                            tensor cores, exact       linear_int8_sm90, _mma
+//   int8, another k                                     plain loops, exact        linear_int8_plain
+//
+// The tensor-core kernels also need x, w and every row of them on 16 bytes. All pointers are device memory; y
+// overlaps nothing.
+#pragma once
+
+#include <cuda_runtime_api.h>
+
+#include "kernels/linear.h"
+
+namespace h3s::cuda {
+
+void linear(const kernels::LinearArgs& args, cudaStream_t stream);
+void linear_int8(const kernels::LinearInt8Args& args, cudaStream_t stream);
+
+// wgmma + TMA; compute capability 9.0 only.
+void linear_sm90(const kernels::LinearArgs& args, cudaStream_t stream);
+void linear_int8_sm90(const kernels::LinearInt8Args& args, cudaStream_t stream);
+
+// mma.sync; compute capability 7.5 and up, bf16 8.0 and up.
+void linear_mma(const kernels::LinearArgs& args, cudaStream_t stream);
+void linear_int8_mma(const kernels::LinearInt8Args& args, cudaStream_t stream);
+
+// Fused multiply-adds in the order of kernels::LinearArgs: bit-equal to the CPU definition. x bf16 or f32; w
+// bf16, f16 or f32.
+void linear_fma(const kernels::LinearArgs& args, cudaStream_t stream);
+
+// One thread an output; for the k that the tensor cores cannot take.
+void linear_int8_plain(const kernels::LinearInt8Args& args, cudaStream_t stream);
+
+}  // namespace h3s::cuda

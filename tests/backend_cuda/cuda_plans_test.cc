@@ -1,0 +1,50 @@
+// Every plan gives the bits of the first on the GPU too; and with the reference kernels they are the CPU
+// engine's bits.
+#include <gtest/gtest.h>
+
+#include "exec/engine_fixture.h"
+
+namespace h3s::test {
+namespace {
+
+struct Numerics {
+  const char* name;
+  bool int8;
+  bool curve;
+  DType compute;
+};
+
+class CudaPlans : public testing::TestWithParam<Numerics> {};
+
+void expect_equal_plans(const Numerics& n, bool reference) {
+  const spec::ModelSpec spec = small_spec(n.curve);
+  const CheckpointFile file(spec, n.int8);
+  const SmallJob run(spec, ragged_job());
+  verify::CaptureJob job = run.capture_job(file.get(), n.compute);
+  job.device = {.cuda = 0, .reference = reference};
+  const std::vector<verify::NamedPlan> plans = verify::plan_list(reference ? "some" : "all");
+  const verify::Capture first = run_captured(job, plans.front());
+  for (const verify::NamedPlan& plan : plans)
+    EXPECT_EQ(first_difference(first, run_captured(job, plan)), "") << plan.describe();
+  if (!reference) return;
+  verify::CaptureJob cpu = job;
+  cpu.device = {};
+  EXPECT_EQ(first_difference(run_captured(cpu, plans.front()), first), "") << "GPU reference against the CPU";
+}
+
+TEST_P(CudaPlans, GiveEqualBits) {
+  expect_equal_plans(GetParam(), false);
+}
+TEST_P(CudaPlans, ReferenceHasTheBitsOfTheCpu) {
+  expect_equal_plans(GetParam(), true);
+}
+
+INSTANTIATE_TEST_SUITE_P(Numerics, CudaPlans,
+                         testing::Values(Numerics{"bf16", false, true, DType::kBF16},
+                                         Numerics{"fp32", false, true, DType::kF32},
+                                         Numerics{"int8", true, true, DType::kBF16},
+                                         Numerics{"bf16_full", false, false, DType::kBF16}),
+                         [](const auto& param_info) { return param_info.param.name; });
+
+}  // namespace
+}  // namespace h3s::test
