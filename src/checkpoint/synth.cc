@@ -2,7 +2,9 @@
 
 #include <algorithm>
 #include <cstddef>
-#include <future>
+#include <exception>
+#include <system_error>
+#include <thread>
 #include <vector>
 
 #include "base/error.h"
@@ -29,10 +31,31 @@ struct Range {
 template <typename Work>
 void for_each_piece(Range whole, int threads, const Work& work) {
   const std::int64_t piece = (whole.end - whole.begin + threads - 1) / threads;
-  std::vector<std::future<void>> running;
-  for (std::int64_t at = whole.begin; at < whole.end; at += piece)
-    running.push_back(std::async(std::launch::async, work, Range{at, std::min(at + piece, whole.end)}));
-  for (std::future<void>& one : running) one.get();
+  std::vector<std::thread> running;
+  std::vector<std::exception_ptr> errors(static_cast<std::size_t>(threads));
+  const auto guarded = [&](Range range, std::size_t idx) {
+    try {
+      work(range);
+    } catch (...) {
+      errors[idx] = std::current_exception();
+    }
+  };
+  const auto join = [&running] {
+    for (std::thread& one : running) one.join();
+  };
+  running.reserve(static_cast<std::size_t>(threads));
+  try {
+    for (std::int64_t at = whole.begin + piece; at < whole.end; at += piece)
+      running.emplace_back(guarded, Range{at, std::min(at + piece, whole.end)}, running.size() + 1);
+  } catch (const std::system_error& e) {
+    join();
+    fail(Status::kIo, "[synth] the system refused thread {} of {}: {}; use fewer with --threads",
+         running.size() + 2, threads, e.code().message());
+  }
+  guarded(Range{whole.begin, std::min(whole.begin + piece, whole.end)}, 0);
+  join();
+  for (const std::exception_ptr& error : errors)
+    if (error) std::rethrow_exception(error);
 }
 
 class Synthesis {

@@ -11,6 +11,12 @@ std::int64_t stage_scratch_bytes(const spec::ModelSpec& spec, std::int64_t token
                   OutputStage::scratch_bytes(spec, effective.head_chunk));
 }
 
+// Refined text is written in chunks of the text's own sequence and read in those of the whole one.
+std::int64_t refined_chunk(const spec::ModelSpec& spec, const spec::Layout& layout, const Dials& dials) {
+  return std::max(effective_dials(dials, spec, layout.job().text_len).kv_chunk,
+                  effective_dials(dials, spec, layout.tokens()).kv_chunk);
+}
+
 // The full form has no curve.
 mem::Buffer allocate_curve(Context context, const spec::ModelSpec& spec) {
   if (!spec.curve()) return {};
@@ -35,7 +41,8 @@ SessionState::SessionState(Context ctx, const checkpoint::Checkpoint& model, con
       sequence(ctx, spec, opts.compute, job.tokens(), opts.dials, /*rotates=*/true,
                stage_scratch_bytes(spec, job.tokens(), opts.dials)),
       refined(ctx, sequence.x().on_device() ? mem::Space::kDevice : mem::Space::kPinned, job.job().text_len,
-              spec.hidden * element_bytes(opts.compute), sequence.dials().kv_chunk, "refined text"),
+              spec.hidden * element_bytes(opts.compute), refined_chunk(spec, job, opts.dials),
+              "refined text"),
       time(ctx, spec, opts.compute),
       embed(ctx, spec, opts.compute, sequence.dials().kv_chunk),
       output(ctx, spec, opts.compute, sequence.dials().head_chunk) {}

@@ -22,7 +22,7 @@ WeightRing::Slot& WeightRing::load(const std::string& prefix, bool adaln) {
   next_ = (next_ + 1) % slots_.size();
 
   context_.backend.sync(slot.store.uploads() ? slot.uploaded
-                                            : slot.free);  // the side the CPU writes is at rest
+                                             : slot.free);  // the side the CPU writes is at rest
   slot.prefix.clear();
   std::int64_t used = 0;
   slot.weights = loader_.load_block(prefix, adaln, slot.store.memory(), &used);

@@ -5,9 +5,11 @@
 namespace h3s::spec {
 namespace {
 
-// Far past any real job, small enough that no product of sizes overflows: text and audio 2^31 rows, 2^16
-// latent frames (three hours), frames of 2^13 latents (131,072 pixels) a side.
-constexpr std::int64_t kMaxRows = std::int64_t{1} << 31;
+// Far past any real job, small enough that no byte count overflows with widths of up to 2^24: text and audio
+// 2^24 rows, 2^16 latent frames (three hours), frames of 2^13 latents (131,072 pixels) a side, 2^30 latents a
+// channel in all.
+constexpr std::int64_t kMaxRows = std::int64_t{1} << 24;
+constexpr std::int64_t kMaxLatents = std::int64_t{1} << 30;
 constexpr std::int64_t kMaxFrames = std::int64_t{1} << 16;
 constexpr std::int64_t kMaxSide = std::int64_t{1} << 13;
 
@@ -42,6 +44,8 @@ void check_reference(const Reference& reference, std::size_t idx) {
   if (image) check_size(name + "audio steps", reference.audio_t, 0, 0);
   check_even_side(name + "latent height", reference.latent_h);
   check_even_side(name + "latent width", reference.latent_w);
+  check_size(name + "latents of a channel", reference.latent_t * reference.latent_h * reference.latent_w, 1,
+             kMaxLatents);
 }
 
 void check_tags(const JobSpec& job) {
@@ -59,6 +63,7 @@ void check_job(const JobSpec& job) {
   check_size("latent frames", job.latent_t, 1, kMaxFrames);
   check_size("latent height", job.latent_h, 1, kMaxSide);
   check_size("latent width", job.latent_w, 1, kMaxSide);
+  check_size("latents of a channel", job.latent_t * job.latent_h * job.latent_w, 1, kMaxLatents);
   check_size("audio steps", job.audio_t, 1, kMaxRows);
   for (std::size_t i = 0; i < job.keyframes.size(); ++i) check_keyframe(job.keyframes[i], i);
   for (std::size_t i = 0; i < job.references.size(); ++i) check_reference(job.references[i], i);

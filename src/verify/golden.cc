@@ -40,6 +40,13 @@ json parsed(const io::SafetensorsReader& file, const std::string& key) {
   return value;
 }
 
+template <typename T>
+T number(const io::SafetensorsReader& file, const std::string& key) {
+  const json value = parsed(file, key);
+  if (!value.is_number()) bad(file, fmt::format("metadata \"{}\" is not a number", key));
+  return value.get<T>();
+}
+
 spec::ModelSpec read_spec(const io::SafetensorsReader& file) {
   const json config = parsed(file, "config");
   if (!config.is_object()) bad(file, "metadata \"config\" is not an object");
@@ -81,9 +88,25 @@ void read_sizes(const io::SafetensorsReader& file, spec::JobSpec& job) {
   }
 }
 
+// The shape of a latent [1, C, ..]: `rank` dimensions, the first 1, the second `channels`.
+const std::vector<std::int64_t>& latent_shape(const Golden& golden, const std::string& name, std::size_t rank,
+                                              std::int64_t channels) {
+  const auto& shape = golden.file.at(name).shape;
+  if (shape.size() != rank || shape[0] != 1 || shape[1] != channels)
+    bad(golden.file,
+        fmt::format("tensor \"{}\" must have {} dimensions, [1, {}, ...]", name, rank, channels));
+  return shape;
+}
+const std::vector<std::int64_t>& video_shape(const Golden& golden, const std::string& name) {
+  return latent_shape(golden, name, 5, golden.spec.video_channels);
+}
+const std::vector<std::int64_t>& audio_shape(const Golden& golden, const std::string& name) {
+  return latent_shape(golden, name, 4, golden.spec.audio_channels);
+}
+
 // Appends a condition latent's rows to the visual or audio list.
 void append_video_rows(const Golden& golden, const std::string& name, std::vector<float>& rows) {
-  const auto& shape = golden.file.at(name).shape;
+  const auto& shape = video_shape(golden, name);
   const spec::VideoShape video{shape[1], shape[2], shape[3], shape[4]};
   const std::vector<float> latent = golden.floats(name);
   const std::size_t begin = rows.size();
@@ -92,7 +115,7 @@ void append_video_rows(const Golden& golden, const std::string& name, std::vecto
 }
 
 void append_audio_rows(const Golden& golden, const std::string& name, std::vector<float>& rows) {
-  const auto& shape = golden.file.at(name).shape;
+  const auto& shape = audio_shape(golden, name);
   const spec::AudioShape audio{shape[1], shape[3]};
   const std::vector<float> latent = golden.floats(name);
   const std::size_t begin = rows.size();
@@ -105,22 +128,21 @@ void read_keyframes(Golden& golden) {
     const std::string name = fmt::format("cond.kf{}", i);
     if (!golden.has(name)) continue;
     golden.job.keyframes.push_back(
-        {.frame_idx = kKeyframeFrames[i], .latent_t = golden.file.at(name).shape[2]});
+        {.frame_idx = kKeyframeFrames[i], .latent_t = video_shape(golden, name)[2]});
     append_video_rows(golden, name, golden.inputs.visual_rows);
   }
 }
 
 void read_references(Golden& golden) {
-  const auto shape = [&](const char* name) { return golden.file.at(name).shape; };
   if (golden.has("cond.img")) {
-    const auto s = shape("cond.img");
+    const auto s = video_shape(golden, "cond.img");
     golden.job.references.push_back(
         {.kind = spec::ReferenceKind::kImage, .latent_t = s[2], .latent_h = s[3], .latent_w = s[4]});
     append_video_rows(golden, "cond.img", golden.inputs.visual_rows);
   }
   if (golden.has("cond.vid")) {
-    const auto s = shape("cond.vid");
-    const std::int64_t sound = golden.has("cond.vaud") ? shape("cond.vaud")[3] : 0;
+    const auto s = video_shape(golden, "cond.vid");
+    const std::int64_t sound = golden.has("cond.vaud") ? audio_shape(golden, "cond.vaud")[3] : 0;
     golden.job.references.push_back({.kind = spec::ReferenceKind::kVideo,
                                      .latent_t = s[2],
                                      .latent_h = s[3],
@@ -130,7 +152,8 @@ void read_references(Golden& golden) {
     if (sound > 0) append_audio_rows(golden, "cond.vaud", golden.inputs.audio_rows);
   }
   if (golden.has("cond.aud")) {
-    golden.job.references.push_back({.kind = spec::ReferenceKind::kAudio, .audio_t = shape("cond.aud")[3]});
+    golden.job.references.push_back(
+        {.kind = spec::ReferenceKind::kAudio, .audio_t = audio_shape(golden, "cond.aud")[3]});
     append_audio_rows(golden, "cond.aud", golden.inputs.audio_rows);
   }
 }
@@ -138,6 +161,7 @@ void read_references(Golden& golden) {
 void read_tags(Golden& golden) {
   if (!golden.has("cond.text_token_tags")) return;
   const io::TensorInfo& info = golden.file.at("cond.text_token_tags");
+  if (info.dtype != DType::kI64) bad(golden.file, "tensor \"cond.text_token_tags\" must be I64");
   golden.job.text_tags.resize(static_cast<std::size_t>(info.elements()));
   std::memcpy(golden.job.text_tags.data(), golden.file.data(info), info.bytes());
 }
@@ -149,19 +173,27 @@ std::vector<float> generated(const Golden& golden, const std::string& name, std:
   return values;
 }
 
+// An input that must have as many values as the sizes say.
+std::vector<float> sized(const Golden& golden, const std::string& name, std::int64_t count) {
+  if (golden.file.at(name).elements() != count)
+    bad(golden.file, fmt::format("tensor \"{}\" has {} values, the sizes make {}", name,
+                                 golden.file.at(name).elements(), count));
+  return golden.floats(name);
+}
+
 void read_inputs(Golden& golden) {
   const spec::JobSpec& job = golden.job;
+  const spec::VideoShape video{golden.spec.video_channels, job.latent_t, job.latent_h, job.latent_w};
+  const spec::AudioShape audio{golden.spec.audio_channels, job.audio_t};
   if (!golden.sampled) {
-    golden.inputs.text = golden.floats("text_in");
-    golden.inputs.video = golden.floats("video_in");
-    golden.inputs.audio = golden.floats("audio_in");
+    golden.inputs.text = sized(golden, "text_in", job.text_len * golden.spec.text_dim);
+    golden.inputs.video = sized(golden, "video_in", video.elements());
+    golden.inputs.audio = sized(golden, "audio_in", audio.elements());
     read_tags(golden);
     read_keyframes(golden);
     read_references(golden);
     return;
   }
-  const spec::VideoShape video{golden.spec.video_channels, job.latent_t, job.latent_h, job.latent_w};
-  const spec::AudioShape audio{golden.spec.audio_channels, job.audio_t};
   golden.inputs.text = generated(golden, "real.text", job.text_len * golden.spec.text_dim);
   golden.inputs.video = generated(golden, "real.video", video.elements());
   golden.inputs.audio = generated(golden, "real.audio", audio.elements());
@@ -178,10 +210,12 @@ Golden Golden::open(const std::string& path) {
   golden.compute = compute == "torch.bfloat16" ? DType::kBF16 : DType::kF32;
   golden.format = text_or(file, "format", "bf16");
   golden.spec = read_spec(file);
-  golden.seed = parsed(file, "seed").get<std::uint64_t>();
-  golden.sigma = static_cast<float>(parsed(file, "sigma").get<double>());
+  golden.seed = number<std::uint64_t>(file, "seed");
+  golden.sigma = static_cast<float>(number<double>(file, "sigma"));
+  if (!(golden.sigma >= 0 && golden.sigma <= 1)) bad(file, "metadata \"sigma\" must be 0 to 1");
   golden.sampled = file.find("rows") != nullptr;
   read_sizes(file, golden.job);
+  (void)spec::Layout(golden.job);  // sizes that make a sequence, before anything is multiplied with them
   // No condition noise in these files; the small ones ran on a CPU, which divides, the sampled ones on a GPU.
   golden.timesteps = {.visual_aug = 1, .audio_aug = 1, .reciprocal_division = golden.sampled};
   read_inputs(golden);
@@ -214,12 +248,24 @@ bool can_rebuild(const Golden& golden) {
   return golden.format == "bf16" || golden.format == "int8_tensorwise";
 }
 
-void write_checkpoint(const Golden& golden, const std::string& path) {
+namespace {
+
+checkpoint::SynthOptions synth_options(const Golden& golden) {
   H3S_ASSERT(can_rebuild(golden));
-  const auto format =
-      golden.format == "bf16" ? checkpoint::WeightFormat::kBF16 : checkpoint::WeightFormat::kInt8Tensorwise;
-  checkpoint::write_synthetic_checkpoint(path, {.spec = golden.spec, .format = format, .seed = golden.seed},
-                                         {});
+  return {.spec = golden.spec,
+          .format = golden.format == "bf16" ? checkpoint::WeightFormat::kBF16
+                                            : checkpoint::WeightFormat::kInt8Tensorwise,
+          .seed = golden.seed};
+}
+
+}  // namespace
+
+std::uint64_t checkpoint_bytes(const Golden& golden) {
+  return checkpoint::synthetic_data_bytes(synth_options(golden));
+}
+
+void write_checkpoint(const Golden& golden, const std::string& path) {
+  checkpoint::write_synthetic_checkpoint(path, synth_options(golden), {});
 }
 
 }  // namespace h3s::verify

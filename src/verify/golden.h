@@ -43,6 +43,9 @@ struct Golden {
 // `golden.format`).
 void write_checkpoint(const Golden& golden, const std::string& path);
 
+// Bytes of the tensors it writes.
+std::uint64_t checkpoint_bytes(const Golden& golden);
+
 // True for formats write_checkpoint can make.
 bool can_rebuild(const Golden& golden);
 

@@ -6,6 +6,7 @@
 #include <unistd.h>
 
 #include "backend/cpu/cpu_backend.h"
+#include "base/bytes.h"
 #include "base/dispatch.h"
 #include "ops/ops.h"
 #include "verify/captured_run.h"
@@ -46,6 +47,9 @@ class TemporaryFile {
 template <typename T>
 std::vector<double> stored_doubles(const Golden& golden, const std::string& name) {
   const io::TensorInfo& info = golden.file.at(name);
+  if (info.bytes() != static_cast<std::uint64_t>(info.elements()) * sizeof(T))
+    fail(Status::kBadFile, "{}: tensor \"{}\" has dtype {}", golden.file.path(), name,
+         dtype_name(info.dtype));
   std::vector<T> values(static_cast<std::size_t>(info.elements()));
   std::memcpy(values.data(), golden.file.data(info), info.bytes());
   return {values.begin(), values.end()};
@@ -169,10 +173,13 @@ class GoldenRun {
       report_.skipped = fmt::format("weight format {} is not supported", golden_.format);
       return report_;
     }
-    say("making the checkpoint");
-    const TemporaryFile file;
-    write_checkpoint(golden_, file.path());
-    const auto checkpoint = checkpoint::Checkpoint::open(file.path());
+    const std::uint64_t bytes = checkpoint_bytes(golden_);
+    say(fmt::format("making the checkpoint, {} of temporary disk",
+                    format_bytes(static_cast<std::int64_t>(bytes))));
+    std::optional<TemporaryFile> file(std::in_place);
+    write_checkpoint(golden_, file->path());
+    const auto checkpoint = checkpoint::Checkpoint::open(file->path());
+    file.reset();  // the mapping keeps the bytes; nothing is left behind however this ends
     const Capture first = run_plans(checkpoint, plans);
     check_layout(golden_, layout_, first, report_.checks);
     check_rope(golden_, layout_, checkpoint, report_.checks);

@@ -48,6 +48,8 @@ TEST_P(Plans, GiveEqualBits) {
   std::vector<verify::NamedPlan> plans = verify::plan_list("all");
   for (const auto& plan : tail_plans(run.layout.tokens())) plans.push_back(plan);
   plans.push_back({{.schedule = Schedule::kFlat, .head_group = 1, .q_chunk = 7, .min_tokens = 1000}, 2});
+  // Only the text is short enough to go unchunked.
+  plans.push_back({{.schedule = Schedule::kFlat, .head_group = 1, .kv_chunk = 8, .min_tokens = 100}, 2});
   ASSERT_GE(plans.size(), 24u);
   const verify::Capture first = run_captured(job, plans.front());
   for (const verify::NamedPlan& plan : plans)

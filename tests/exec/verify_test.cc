@@ -3,8 +3,12 @@
 
 #include <cmath>
 #include <filesystem>
+#include <map>
+#include <utility>
 
+#include "base/error.h"
 #include "exec/engine_fixture.h"
+#include "verify/golden.h"
 #include "verify/verify.h"
 
 namespace h3s::test {
@@ -36,6 +40,80 @@ INSTANTIATE_TEST_SUITE_P(Golden, GoldenFiles,
                            std::replace(name.begin(), name.end(), '.', '_');
                            return name;
                          });
+
+// A file of the reference format with one thing wrong.
+class Hostile : public testing::Test {
+ protected:
+  Hostile() {
+    metadata_ = {{"compute", "torch.float32"},
+                 {"seed", "1"},
+                 {"sigma", "0.5"},
+                 {"sizes", "[2,1,2,2,1]"},
+                 {"config",
+                  R"({"hidden_size":128,"num_layers":1,"token_refiner_num_layers":1,"num_attention_heads":1,)"
+                  R"("ffn_hidden_size":128,"text_dim":8,"time_embed_dim":8,"adaln_curve_grid":3})"}};
+    shapes_ = {{"text_in", {1, 2, 8}}, {"video_in", {1, 24, 1, 2, 2}}, {"audio_in", {1, 32, 2, 1}}};
+  }
+
+  std::string refusal() {
+    const std::string path = testing::TempDir() + "hostile.safetensors";
+    std::vector<io::TensorDecl> decls;
+    std::uint64_t bytes = 0;
+    for (const auto& [name, shape] : shapes_) {
+      decls.push_back({name, DType::kF32, shape});
+      std::uint64_t elements = 1;
+      for (const std::int64_t d : shape) elements *= static_cast<std::uint64_t>(d);
+      bytes += elements * sizeof(float);
+    }
+    io::SafetensorsWriter writer(path, decls, metadata_);
+    writer.write(std::vector<std::byte>(bytes).data(), bytes);
+    writer.finish();
+    try {
+      verify::Golden::open(path);
+    } catch (const Error& e) {
+      return e.what();
+    }
+    return "accepted";
+  }
+
+  std::map<std::string, std::string> metadata_;
+  std::map<std::string, std::vector<std::int64_t>> shapes_;
+};
+
+TEST_F(Hostile, TheFileItselfIsAccepted) {
+  EXPECT_EQ(refusal(), "accepted");
+}
+
+TEST_F(Hostile, TensorsThatDoNotFitTheSizes) {
+  for (const char* name : {"text_in", "video_in", "audio_in"})
+    for (const std::vector<std::int64_t>& shape : {std::vector<std::int64_t>{}, {0}, {1, 2}}) {
+      const auto good = std::exchange(shapes_[name], shape);
+      EXPECT_NE(refusal().find(name), std::string::npos) << refusal();
+      shapes_[name] = good;
+    }
+}
+
+TEST_F(Hostile, ConditionLatentsOfTheWrongRank) {
+  for (const char* name : {"cond.kf0", "cond.img", "cond.vid", "cond.aud"}) {
+    shapes_[name] = {};
+    EXPECT_NE(refusal().find(name), std::string::npos) << refusal();
+    shapes_.erase(name);
+  }
+}
+
+TEST_F(Hostile, MetadataOfTheWrongType) {
+  for (const char* key : {"seed", "sigma", "sizes", "config"})
+    for (const char* text : {"null", "[]", "\"a\"", "[1,2]", "{"}) {
+      const std::string good = std::exchange(metadata_[key], text);
+      EXPECT_NE(refusal(), "accepted") << key << " = " << text;
+      metadata_[key] = good;
+    }
+  for (const char* text :
+       {"[2,1,2,2,1000]", "[2,1,2,2,0]", "[2,1,2,2,99999999999]", "[2,65536,8192,8192,1]"}) {
+    metadata_["sizes"] = text;
+    EXPECT_NE(refusal(), "accepted") << text;
+  }
+}
 
 std::vector<float> ramp(std::size_t n, float scale) {
   std::vector<float> v(n);

@@ -1,5 +1,6 @@
 #include "backend/cpu/thread_pool.h"
 
+#include <system_error>
 #include <utility>
 
 #include "base/error.h"
@@ -9,11 +10,21 @@ namespace h3s::cpu {
 ThreadPool::ThreadPool(int num_threads) {
   H3S_ASSERT(num_threads >= 1);
   threads_.reserve(static_cast<std::size_t>(num_threads - 1));
-  for (int worker = 1; worker < num_threads; ++worker)
-    threads_.emplace_back([this, worker] { serve(worker); });
+  try {
+    for (int worker = 1; worker < num_threads; ++worker)
+      threads_.emplace_back([this, worker] { serve(worker); });
+  } catch (const std::system_error& e) {
+    stop();
+    fail(Status::kIo, "[cpu] the system refused thread {} of {}: {}; use fewer with --threads",
+         threads_.size() + 2, num_threads, e.code().message());
+  }
 }
 
 ThreadPool::~ThreadPool() {
+  stop();
+}
+
+void ThreadPool::stop() noexcept {
   {
     const std::lock_guard lock(mutex_);
     stop_ = true;

@@ -14,7 +14,8 @@ namespace h3s::cpu {
 
 class ThreadPool {
  public:
-  // The calling thread counts: `num_threads` - 1 threads are started. At least 1.
+  // The calling thread counts: `num_threads` - 1 threads are started. At least 1. Throws Error(kIo) when the
+  // system refuses one.
   explicit ThreadPool(int num_threads);
   ~ThreadPool();
   ThreadPool(const ThreadPool&) = delete;
@@ -35,6 +36,7 @@ class ThreadPool {
   }
 
  private:
+  void stop() noexcept;  // ends and joins the threads started
   struct Loop {
     void (*call)(void* fn, std::int64_t idx, int worker) = nullptr;
     void* fn = nullptr;
