@@ -58,7 +58,38 @@ def bench(name):
     return lambda: subprocess.run(command, check=True, stdout=subprocess.PIPE, text=True).stdout.strip()
 
 
+def attention_h200():
+    timings = json.loads((RESULTS / "attention_h200.json").read_text())["timings"]
+    names = {"attention:sm90": "h3stream sm_90a", "attention:mma": "h3stream mma.sync"}
+    return markdown(["tokens", "kernel", "ms", "TFLOP/s", "x cuDNN", "x flash"],
+                    [[f"{t['tokens']:,}", names.get(t["subject"], t["subject"]), f"{t['median_ms']:,.1f}",
+                      f"{t['tflops']:.0f}", f"{t['x_cudnn']:.2f}", f"{t['x_flash']:.2f}"] for t in timings])
+
+
+def linear_h200():
+    """Build A of the stored run: the kernels that were kept."""
+    timings = json.loads((RESULTS / "linear_h200.json").read_text())["timings"]
+    rows = [t for t in timings if t["case"].split()[0] in ("int8", "bf16") and not t["subject"].startswith("B ")
+            and t["case"].split()[1] in ("qkv", "out", "fc1", "fc2")]
+    return markdown(["linear, M = 16384", "kernel", "ms", "TOP/s", "x peer"],
+                    [[t["case"], t["subject"].replace("A ", "h3stream "), f"{t['median_ms']:.2f}", f"{t['tops']:.0f}",
+                      f"{t['x_peer']:.2f}"] for t in rows])
+
+
+def blocks_h200():
+    rows = json.loads((RESULTS / "two-blocks-h200.json").read_text())["rows"]
+    resident = rows[0]["seconds_per_step"]
+    return markdown(["plan", "tokens", "s/step of two blocks", "x resident", "device peak", "pinned peak", "output equal"],
+                    [[row["plan"], f"{row['tokens']:,}", f"{row['seconds_per_step']:.2f}",
+                      f"{row['seconds_per_step'] / resident:.2f}",
+                      size(row["peak_device_bytes"]) if "peak_device_bytes" in row else "not kept",
+                      size(row["peak_pinned_bytes"]) if "peak_pinned_bytes" in row else "not kept",
+                      "yes" if row.get("output_sha256") == rows[0]["output_sha256"] else "not kept"] for row in rows])
+
+
 TABLES = [("README.md", "runs", runs), ("docs/memory.md", "memory", memory),
+          ("docs/hardware.md", "attention-h200", attention_h200), ("docs/hardware.md", "linear-h200", linear_h200),
+          ("docs/hardware.md", "blocks-h200", blocks_h200),
           ("docs/cpu-backend.md", "bench-1core", bench("cpu-zen5-1core.json")),
           ("docs/cpu-backend.md", "bench-1core-haswell", bench("cpu-zen5-1core-openblas-haswell.json")),
           ("docs/cpu-backend.md", "bench-2core", bench("cpu-zen5-2core.json"))]
