@@ -9,12 +9,16 @@ Keys, shapes and units: docs/inputs.md. Needs numpy; `--synthetic` needs nothing
 """
 
 import argparse
+import contextlib
 import json
 import os
 import random
 import struct
 import sys
+import zipfile
 
+MAX_COUNT = 1 << 31  # as the reader has it
+MAX_SYNTHETIC = 1 << 28  # values: a minute or more of a plain Python loop
 DTYPE_NAMES = {"<f4": "F32", "<f2": "F16", "<i8": "I64"}
 
 
@@ -27,12 +31,17 @@ def write_safetensors(path, tensors, metadata):
     text = json.dumps(header).encode()
     text += b" " * (-len(text) % 8)
     temporary = f"{path}.{os.getpid()}.tmp"
-    with open(temporary, "wb") as file:
-        file.write(struct.pack("<Q", len(text)))
-        file.write(text)
-        for _, _, data in tensors.values():
-            file.write(data)
-    os.replace(temporary, path)
+    try:
+        with open(temporary, "wb") as file:
+            file.write(struct.pack("<Q", len(text)))
+            file.write(text)
+            for _, _, data in tensors.values():
+                file.write(data)
+        os.replace(temporary, path)
+    except OSError:
+        with contextlib.suppress(OSError):
+            os.remove(temporary)
+        raise
 
 
 def encode(array):
@@ -85,11 +94,18 @@ class Inputs:
         write_safetensors(path, self.tensors, {"h3s_inputs": json.dumps(self.about)})
 
 
+def whole_number(text, what, low=1):
+    text = text.strip()
+    if not (text.isascii() and text.isdigit() and len(text) <= 10 and low <= int(text) <= MAX_COUNT):
+        sys.exit(f"make_inputs: expected {what}, a whole number from {low} to {MAX_COUNT}, got {text!r}")
+    return int(text)
+
+
 def whole_numbers(text, count, what):
     parts = text.split(",")
-    if len(parts) != count or not all(p.strip().isdigit() for p in parts):
+    if len(parts) != count:
         sys.exit(f"make_inputs: expected {what}, got {text!r}")
-    return [int(p) for p in parts]
+    return [whole_number(p, what) for p in parts]
 
 
 def split_pair(text, what):
@@ -104,13 +120,14 @@ def split_pair(text, what):
 def from_arrays(args):
     if not args.latent_size or not args.audio_steps:
         sys.exit("make_inputs: --latent-size and --audio-steps are needed")
-    inputs = Inputs(*whole_numbers(args.latent_size, 3, "--latent-size FRAMES,HEIGHT,WIDTH"), args.audio_steps)
+    inputs = Inputs(*whole_numbers(args.latent_size, 3, "--latent-size FRAMES,HEIGHT,WIDTH"),
+                    whole_number(args.audio_steps, "--audio-steps"))
     inputs.add("text", args.text, "text")
     if args.tags:
         inputs.add("text_token_tags", args.tags, "tags")
     for text in args.keyframe:
         frame, latent, audio = split_pair(text, "--keyframe FRAME=LATENT[,AUDIO]")
-        inputs.add_condition("keyframe", {"frame": int(frame)}, latent, audio)
+        inputs.add_condition("keyframe", {"frame": whole_number(frame, "the FRAME of --keyframe", low=0)}, latent, audio)
     for text in args.reference:
         kind, first, second = split_pair(text, "--reference KIND=FILE[,AUDIO]")
         latent, audio = (None, first) if kind == "audio" else (first, second)
@@ -123,12 +140,18 @@ def from_arrays(args):
 
 def synthetic(args):
     """Text states with the spread of real ones (about unit variance), the same for the same seed everywhere."""
+    for name in ("latent_size", "audio_steps", "tags", "keyframe", "reference", "initial"):
+        if getattr(args, name):
+            sys.exit(f"make_inputs: --{name.replace('_', '-')} belongs to --text, not to --synthetic")
     text_len, *sizes = whole_numbers(args.synthetic, 5, "--synthetic TEXT,FRAMES,HEIGHT,WIDTH,AUDIO")
     inputs = Inputs(*sizes)
     generator = random.Random(args.seed)
-    count = text_len * args.text_dim
+    text_dim = whole_number(args.text_dim, "--text-dim")
+    count = text_len * text_dim
+    if count > MAX_SYNTHETIC:
+        sys.exit(f"make_inputs: expected at most {MAX_SYNTHETIC} text values, got {text_len} x {text_dim}")
     values = [generator.uniform(-1.7320508, 1.7320508) for _ in range(count)]
-    inputs.tensors["text"] = ("F32", (text_len, args.text_dim), struct.pack(f"<{count}f", *values))
+    inputs.tensors["text"] = ("F32", (text_len, text_dim), struct.pack(f"<{count}f", *values))
     return inputs
 
 
@@ -139,14 +162,14 @@ def parse_arguments():
     source.add_argument("--synthetic", metavar="TEXT,FRAMES,HEIGHT,WIDTH,AUDIO",
                         help="random text states: tokens, then the latent sizes")
     parser.add_argument("--latent-size", metavar="FRAMES,HEIGHT,WIDTH", help="latent size of the video to make")
-    parser.add_argument("--audio-steps", type=int, help="latent steps of the audio to make, 40 a second")
+    parser.add_argument("--audio-steps", metavar="STEPS", help="latent steps of the audio to make, 40 a second")
     parser.add_argument("--tags", metavar="FILE", help="one int64 tag a text token: 1 text, 0 picture")
     parser.add_argument("--keyframe", action="append", default=[], metavar="FRAME=LATENT[,AUDIO]",
                         help="a picture or clip at a pixel frame of the target; empty LATENT for sound alone")
     parser.add_argument("--reference", action="append", default=[], metavar="KIND=FILE[,AUDIO]",
                         help="image=LATENT, video=LATENT[,AUDIO] or audio=AUDIO")
     parser.add_argument("--initial", nargs=2, metavar=("VIDEO", "AUDIO"), help="latents to start from, denoise < 1")
-    parser.add_argument("--text-dim", type=int, default=5120, help="width of synthetic text states (5120)")
+    parser.add_argument("--text-dim", metavar="WIDTH", default="5120", help="width of synthetic text states (5120)")
     parser.add_argument("--seed", type=int, default=0, help="seed of synthetic text states (0)")
     parser.add_argument("-o", "--output", required=True, metavar="FILE")
     return parser.parse_args()
@@ -154,8 +177,15 @@ def parse_arguments():
 
 def main():
     args = parse_arguments()
-    inputs = synthetic(args) if args.synthetic else from_arrays(args)
-    inputs.write(args.output)
+    try:
+        inputs = from_arrays(args) if args.synthetic is None else synthetic(args)
+        inputs.write(args.output)
+    except ImportError:
+        sys.exit("make_inputs: numpy is needed to read arrays (pip install numpy); --synthetic works without it")
+    except MemoryError:
+        sys.exit("make_inputs: out of memory")
+    except (OSError, ValueError, EOFError, zipfile.BadZipFile) as error:
+        sys.exit("make_inputs: " + " ".join(str(error).split()))
 
 
 if __name__ == "__main__":

@@ -2,6 +2,7 @@
 #include <gtest/gtest.h>
 #include <unistd.h>
 
+#include <algorithm>
 #include <cstdlib>
 #include <filesystem>
 #include <fstream>
@@ -85,6 +86,29 @@ TEST_F(MakeInputs, BadArgumentsAreRefused) {
   EXPECT_NE(tool("--synthetic 7,2,4,5 -o " + file("a")), 0);
   EXPECT_NE(tool("--synthetic 7,2,4,5,x -o " + file("a")), 0);
   EXPECT_FALSE(fs::exists(file("a")));
+}
+
+TEST_F(MakeInputs, EveryRefusalIsOneLine) {
+  if (python("-c pass") != 0) GTEST_SKIP() << "no Python at " << H3S_PYTHON;
+  const std::string out = " -o " + file("a"), good = "--synthetic 7,2,4,5,6 --text-dim 12";
+  for (const std::string& arguments :
+       {"--synthetic 7,2,4,5,0" + out, "--synthetic ''" + out, "--synthetic 7,2,-4,5,6" + out,
+        "--synthetic 7,2,4,5,²" + out, "--synthetic 7,2,4,5,99999999999999999999" + out,
+        "--synthetic 7,2,4,5,6 --text-dim -12" + out, "--synthetic 2000000000,2,4,5,6" + out,
+        good + " --keyframe 0=" + file("x.npy") + out, good + " --audio-steps 5" + out,
+        good + " -o " + directory_.string(), good + " -o " + file("no/such/folder"),
+        "--text " + file("no.npy") + " --latent-size 2,4,5 --audio-steps 6" + out,
+        "--text " + file("no.npy") + " --latent-size 2,4,5 --audio-steps -6" + out}) {
+    EXPECT_NE(std::system(
+                  fmt::format("{} {} {} 2>{}", H3S_PYTHON, H3S_MAKE_INPUTS, arguments, file("err")).c_str()),
+              0)
+        << arguments;
+    std::ifstream err(file("err"));
+    const std::string text{std::istreambuf_iterator<char>(err), {}};
+    EXPECT_EQ(text.find("make_inputs: "), 0u) << arguments << '\n' << text;
+    EXPECT_EQ(std::count(text.begin(), text.end(), '\n'), 1) << arguments << '\n' << text;
+  }
+  for (const auto& entry : fs::directory_iterator(directory_)) EXPECT_EQ(entry.path().filename(), "err");
 }
 
 }  // namespace
