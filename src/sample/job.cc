@@ -1,6 +1,7 @@
 #include "sample/job.h"
 
 #include <algorithm>
+#include <utility>
 
 #include "base/error.h"
 #include "sample/float_buffer.h"
@@ -24,6 +25,13 @@ void check_initial_latents(const Inputs& inputs, const JobOptions& options) {
   if (options.denoise < 1.0 && !uses_initial_latents(inputs))
     fail(Status::kBadFile, "{}: initial.video: denoise {} needs latents to start from", inputs.file().path(),
          options.denoise);
+}
+
+// Negated comparisons, so that a NaN is refused too.
+void check_shares(const spec::TimestepOptions& timesteps) {
+  for (const double aug : {timesteps.visual_aug, timesteps.audio_aug})
+    if (!(aug >= 0.0 && aug <= 1.0))
+      fail(Status::kInvalidArgument, "[job] the share of a condition must be 0 to 1, got {}", aug);
 }
 
 std::string number(double value) {
@@ -55,11 +63,22 @@ Settings describe(const JobOptions& options) {
           {"timestep_precision", timesteps.double_precision ? "binary64" : "binary32"}};
 }
 
+SamplerOptions Job::check(const Inputs& inputs, const JobOptions& options) {
+  check_shares(options.timesteps);
+  SamplerOptions sampler = sampler_options(inputs, options);
+  check_sampler_options(sampler);
+  check_initial_latents(inputs, options);
+  return sampler;
+}
+
 Job::Job(const Inputs& inputs, const JobOptions& options, bool resuming, mem::Accountant& accountant)
+    : Job(inputs, options, check(inputs, options), resuming, accountant) {}
+
+Job::Job(const Inputs& inputs, const JobOptions& options, SamplerOptions sampler, bool resuming,
+         mem::Accountant& accountant)
     : text_(inputs.text(accountant)),
       rows_(make_condition_rows(inputs, options.conditions(), accountant)),
-      sampler_(accountant, sampler_options(inputs, options)) {
-  check_initial_latents(inputs, options);
+      sampler_(accountant, std::move(sampler)) {
   if (!resuming) start(inputs, options.seed, accountant);
 }
 

@@ -31,9 +31,13 @@ Settings describe(const JobOptions& options);
 
 class Job {
  public:
+  // What the sampler will run, and every check of inputs against options: needs no memory of size. Throws
+  // Error(kInvalidArgument, kBadFile).
+  static SamplerOptions check(const Inputs& inputs, const JobOptions& options);
+
   // Converts text, conditions and initial latents and draws the noise; the sampler stands before step 0. With
   // denoise below 1 the inputs must hold initial latents. `resuming`: the noise is left out, load_state()
-  // comes next. Throws Error(kInvalidArgument, kBadFile, kOverBudget).
+  // comes next. Throws as check, and Error(kOverBudget).
   Job(const Inputs& inputs, const JobOptions& options, bool resuming, mem::Accountant& accountant);
 
   // Host bytes the constructor peaks at, and what the Job holds afterwards, exactly.
@@ -48,6 +52,8 @@ class Job {
   const float* audio_rows() const { return rows_.audio.as<float>(); }    // null when there are none
 
  private:
+  Job(const Inputs& inputs, const JobOptions& options, SamplerOptions sampler, bool resuming,
+      mem::Accountant& accountant);
   void start(const Inputs& inputs, std::uint64_t seed, mem::Accountant& accountant);
 
   mem::Buffer text_;

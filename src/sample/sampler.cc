@@ -1,6 +1,7 @@
 #include "sample/sampler.h"
 
 #include <algorithm>
+#include <cmath>
 #include <cstring>
 #include <utility>
 
@@ -22,14 +23,18 @@ void check_sigmas(const std::vector<float>& sigmas) {
     fail(Status::kInvalidArgument, "[sampler] the last sigma must be 0, got {}", sigmas.back());
 }
 
+// 1e6 bounds both shifts. The ratio scales the audio latent in float32 and must be an ordinary number there.
+void check_shifts(const spec::TimestepOptions& timesteps) {
+  for (const double shift : {timesteps.shift_video, timesteps.shift_audio})
+    if (!(shift > 0.0 && shift <= 1e6))  // a NaN too
+      fail(Status::kInvalidArgument, "[sampler] shifts must be above 0, at most 1e6, got {}", shift);
+  if (!std::isnormal(static_cast<float>(timesteps.shift_video / timesteps.shift_audio)))
+    fail(Status::kInvalidArgument, "[sampler] the shifts {} and {} are too far apart", timesteps.shift_video,
+         timesteps.shift_audio);
+}
+
 SamplerOptions checked(SamplerOptions options) {
-  check_sigmas(options.sigmas);
-  if (options.video_elements < 1 || options.audio_elements < 1)
-    fail(Status::kInvalidArgument, "[sampler] expected video and audio, got {} and {} elements",
-         options.video_elements, options.audio_elements);
-  if (options.compute != DType::kBF16 && options.compute != DType::kF32)
-    fail(Status::kInvalidArgument, "[sampler] the compute type must be BF16 or F32, got {}",
-         dtype_name(options.compute));
+  check_sampler_options(options);
   return options;
 }
 
@@ -44,15 +49,27 @@ void scale_noise(float* x, std::int64_t n, const float* latent, float latent_sca
 
 // The two-stage form, each operation one float32 rounding: denoised = x - v sigma; d = (x - denoised) /
 // sigma; x + d (next - sigma).
-void euler_step(float* x, const float* velocity, std::int64_t n, float sigma, float next) {
-  const float dt = next - sigma;
-  for (std::int64_t i = 0; i < n; ++i) {
-    const float denoised = x[i] - velocity[i] * sigma;
-    x[i] = x[i] + (x[i] - denoised) / sigma * dt;
+struct EulerStep {
+  float sigma, next;
+
+  float operator()(float x, float velocity) const {
+    const float denoised = x - velocity * sigma;
+    return x + (x - denoised) / sigma * (next - sigma);
   }
-}
+};
 
 }  // namespace
+
+void check_sampler_options(const SamplerOptions& options) {
+  check_sigmas(options.sigmas);
+  check_shifts(options.timesteps);
+  if (options.video_elements < 1 || options.audio_elements < 1)
+    fail(Status::kInvalidArgument, "[sampler] expected video and audio, got {} and {} elements",
+         options.video_elements, options.audio_elements);
+  if (options.compute != DType::kBF16 && options.compute != DType::kF32)
+    fail(Status::kInvalidArgument, "[sampler] the compute type must be BF16 or F32, got {}",
+         dtype_name(options.compute));
+}
 
 EulerSampler::EulerSampler(mem::Accountant& accountant, SamplerOptions options)
     : options_(checked(std::move(options))),
@@ -85,7 +102,14 @@ void EulerSampler::step(const Network& network) {
   const float sigma = options_.sigmas[static_cast<std::size_t>(steps_done_)];
   const float next = options_.sigmas[static_cast<std::size_t>(steps_done_) + 1];
   evaluate(network, sigma);
-  euler_step(state_.as<float>(), velocity_.as<float>(), elements(), sigma, next);
+  auto *x = state_.as<float>(), *velocity = velocity_.as<float>();
+  const EulerStep moved{sigma, next};
+  for (std::int64_t i = 0; i < elements(); ++i)  // all of them before the state changes
+    if (!std::isfinite(moved(x[i], velocity[i])))
+      fail(Status::kBadFile,
+           "[sampler] step {} of {} gives {} latents that are not finite: weights or inputs are out of range",
+           steps_done_ + 1, num_steps(), i < options_.video_elements ? "video" : "audio");
+  std::transform(x, x + elements(), velocity, x, moved);
   ++steps_done_;
 }
 

@@ -28,10 +28,12 @@ struct SamplerOptions {
   spec::TimestepOptions timesteps;  // shifts of the two streams
 };
 
+// Throws Error(kInvalidArgument) for a schedule, sizes or shifts that cannot be run.
+void check_sampler_options(const SamplerOptions& options);
+
 class EulerSampler {
  public:
-  // Throws Error(kInvalidArgument) for a schedule or sizes that cannot be run, Error(kOverBudget) from the
-  // accountant.
+  // Throws as check_sampler_options, and Error(kOverBudget) from the accountant.
   EulerSampler(mem::Accountant& accountant, SamplerOptions options);
 
   // Before step 0: sigma_0 noise + (1 - sigma_0) latent. Noise comes from one generator, video before audio.
@@ -42,7 +44,8 @@ class EulerSampler {
   // alignment.
   void restore(std::int64_t steps_done, const void* state);
 
-  // One step. If the network throws, the state is what it was before.
+  // One step. If the network throws, the state is what it was before. The same when the step would leave
+  // values that are not finite: Error(kBadFile) names it.
   void step(const Network& network);
 
   bool done() const { return steps_done_ == num_steps(); }

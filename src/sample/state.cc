@@ -1,6 +1,7 @@
 #include "sample/state.h"
 
 #include <charconv>
+#include <cmath>
 #include <cstring>
 #include <string_view>
 #include <vector>
@@ -88,6 +89,33 @@ std::int64_t read_steps_done(const io::SafetensorsReader& file, std::int64_t num
   return steps;
 }
 
+struct State {
+  std::int64_t steps_done;
+  const std::byte* values;  // floats in the file, at any alignment
+};
+
+void check_finite(const io::SafetensorsReader& file, const std::byte* values, std::size_t count) {
+  for (std::size_t i = 0; i < count; ++i) {
+    float value;
+    std::memcpy(&value, values + i * sizeof value, sizeof value);
+    if (!std::isfinite(value)) reject(file, "state", fmt::format("element {} is {}", i, value));
+  }
+}
+
+State read_state(const io::SafetensorsReader& file, const SamplerOptions& options, const Settings& settings) {
+  if (metadata_value(file, kVersionKey) != std::to_string(kVersion))
+    reject(file, kVersionKey, "not a state file of this version");
+  check_settings(file, settings);
+  const std::vector<float>& sigmas = options.sigmas;
+  if (std::memcmp(floats(file, "sigmas", sigmas.size()), sigmas.data(), sigmas.size() * sizeof(float)) != 0)
+    reject(file, "sigmas", "the schedule differs");
+  const auto count = static_cast<std::size_t>(options.video_elements + options.audio_elements);
+  const State state{read_steps_done(file, static_cast<std::int64_t>(sigmas.size()) - 1),
+                    floats(file, "state", count)};
+  check_finite(file, state.values, count);
+  return state;
+}
+
 }  // namespace
 
 std::string state_path(const std::string& output_path) {
@@ -120,16 +148,14 @@ void save_state(const std::string& path, const EulerSampler& sampler, const Sett
   writer.finish();
 }
 
+void check_state(const std::string& path, const SamplerOptions& options, const Settings& settings) {
+  read_state(io::SafetensorsReader::open(path), options, settings);
+}
+
 void load_state(const std::string& path, EulerSampler& sampler, const Settings& settings) {
   const io::SafetensorsReader file = io::SafetensorsReader::open(path);
-  if (metadata_value(file, kVersionKey) != std::to_string(kVersion))
-    reject(file, kVersionKey, "not a state file of this version");
-  check_settings(file, settings);
-  const std::vector<float>& sigmas = sampler.options().sigmas;
-  if (std::memcmp(floats(file, "sigmas", sigmas.size()), sigmas.data(), sigmas.size() * sizeof(float)) != 0)
-    reject(file, "sigmas", "the schedule differs");
-  const std::byte* state = floats(file, "state", static_cast<std::size_t>(sampler.elements()));
-  sampler.restore(read_steps_done(file, sampler.num_steps()), state);
+  const State state = read_state(file, sampler.options(), settings);
+  sampler.restore(state.steps_done, state.values);
 }
 
 }  // namespace h3s::sample

@@ -29,8 +29,12 @@ std::string content_fingerprint(const io::SafetensorsReader& file);
 // Throws Error(kIo); then the previous state file is still there.
 void save_state(const std::string& path, const EulerSampler& sampler, const Settings& settings);
 
-// Restores the sampler. Throws Error(kIo) when there is no such file, Error(kBadFile) when it is no state
-// file, and Error(kInvalidArgument) naming every setting that differs.
+// Whether the file can be taken up by a sampler of these options: needs no memory of size. Throws Error(kIo)
+// when there is no such file, Error(kBadFile) when it is no state file, or holds values that are not finite,
+// and Error(kInvalidArgument) naming every setting that differs.
+void check_state(const std::string& path, const SamplerOptions& options, const Settings& settings);
+
+// Restores the sampler; throws as check_state.
 void load_state(const std::string& path, EulerSampler& sampler, const Settings& settings);
 
 }  // namespace h3s::sample

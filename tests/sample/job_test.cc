@@ -2,6 +2,8 @@
 
 #include <gtest/gtest.h>
 
+#include <limits>
+
 #include "base/error.h"
 #include "inputs_file.h"
 
@@ -68,6 +70,25 @@ TEST(Job, PartialDenoiseNeedsInitialLatents) {
     EXPECT_NE(std::string(error.what()).find("initial.video"), std::string::npos);
   }
   EXPECT_EQ(accountant.current_bytes(mem::Space::kHost), 0);
+}
+
+TEST(Job, OptionsThatCannotBeRunAreRefusedWithoutMemory) {
+  InputsFile file;
+  const Inputs inputs = open(file);
+  EXPECT_NO_THROW(Job::check(inputs, {}));
+  std::vector<JobOptions> bad(6);
+  bad[0].steps = 0;
+  bad[1].denoise = std::numeric_limits<double>::quiet_NaN();
+  bad[2].timesteps.shift_video = std::numeric_limits<double>::infinity();
+  bad[3].timesteps.shift_audio = std::numeric_limits<double>::quiet_NaN();
+  bad[4].timesteps.visual_aug = std::numeric_limits<double>::quiet_NaN();
+  bad[5].timesteps.audio_aug = -0.5;
+  for (std::size_t i = 0; i < bad.size(); ++i) {
+    EXPECT_THROW(Job::check(inputs, bad[i]), Error) << i;
+    mem::Accountant accountant(mem::make_heap_allocator());
+    EXPECT_THROW(Job(inputs, bad[i], false, accountant), Error) << i;
+    EXPECT_EQ(accountant.peak_bytes(mem::Space::kHost), 0) << i;
+  }
 }
 
 TEST(Job, EverySettingIsInTheDescription) {

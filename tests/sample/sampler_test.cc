@@ -41,6 +41,40 @@ TEST(Noise, VideoIsDrawnBeforeAudioFromOneGenerator) {
   EXPECT_EQ(state_of(sampler), expected);
 }
 
+TEST(Step, ThatIsNotFiniteIsRefusedAndKeepsTheStateBefore) {
+  for (const float bad : {NAN, INFINITY}) {
+    for (const std::int64_t place : {std::int64_t{0}, kVideo - 1, kVideo + kAudio - 1}) {
+      mem::Accountant accountant(mem::make_heap_allocator(true));
+      EulerSampler sampler(accountant, options_for(4));
+      sampler.start(42, nullptr, nullptr);
+      sampler.step(test::fake_network(kVideo, kAudio));
+      const std::vector<float> before = state_of(sampler);
+      try {
+        sampler.step([&](const float* video, const float* audio, float sigma, float* video_velocity,
+                         float* audio_velocity) {
+          test::fake_network(kVideo, kAudio)(video, audio, sigma, video_velocity, audio_velocity);
+          (place < kVideo ? video_velocity[place] : audio_velocity[place - kVideo]) = bad;
+        });
+        FAIL() << bad << " at " << place;
+      } catch (const Error& error) {
+        EXPECT_EQ(error.status(), Status::kBadFile);
+        EXPECT_NE(std::string(error.what()).find("step 2 of 4"), std::string::npos) << error.what();
+      }
+      EXPECT_EQ(state_of(sampler), before);
+      EXPECT_EQ(sampler.steps_done(), 1);
+    }
+  }
+}
+
+TEST(Options, ShiftsThatCannotBeRunAreRefused) {
+  for (const double shift : {double{NAN}, double{INFINITY}, 0.0, -1.0, 2e6, 1e-45}) {
+    SamplerOptions options = options_for(4);
+    options.timesteps.shift_audio = shift;
+    EXPECT_THROW(check_sampler_options(options), Error) << shift;
+  }
+  EXPECT_NO_THROW(check_sampler_options(options_for(4)));
+}
+
 TEST(Noise, PartialDenoiseMixesInTheLatents) {
   mem::Accountant accountant(mem::make_heap_allocator(true));
   const SamplerOptions options = options_for(4, DType::kBF16, 0.5);

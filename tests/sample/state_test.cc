@@ -7,6 +7,7 @@
 #include <csignal>
 #include <filesystem>
 #include <fstream>
+#include <limits>
 
 #include "base/error.h"
 #include "fake_network.h"
@@ -135,6 +136,23 @@ TEST_F(State, AnotherSizeIsRefused) {
   ++larger.video_elements;
   EulerSampler sampler(accountant_, larger);
   EXPECT_THROW(load_state(path_, sampler, settings()), Error);
+}
+
+TEST_F(State, AValueThatIsNotFiniteIsRefused) {
+  for (const float bad : {std::numeric_limits<float>::quiet_NaN(), std::numeric_limits<float>::infinity()}) {
+    EulerSampler sampler = fresh();
+    std::vector<float> values(sampler.state(), sampler.state() + sampler.elements());
+    values[7] = bad;
+    sampler.restore(1, values.data());
+    save_state(path_, sampler, settings());
+    EXPECT_NE(refusal(settings()).find("state: element 7"), std::string::npos) << refusal(settings());
+  }
+}
+
+TEST_F(State, CanBeCheckedWithoutASampler) {
+  save_one_step();
+  EXPECT_NO_THROW(check_state(path_, sampler_options(), settings()));
+  EXPECT_THROW(check_state(path_, sampler_options(), {{"seed", "4"}}), Error);
 }
 
 TEST_F(State, FingerprintsTellFilesApart) {
