@@ -2,7 +2,7 @@
 // called.
 //
 // Data goes to stdout, logs and progress to stderr. Exit codes: 0 success, 1 a check failed, 2 bad usage or
-// input, 3 over budget, 4 input/output error, 5 internal error.
+// input, 3 over budget or out of memory, 4 input/output error, 5 internal error, 128 + signal stopped by it.
 #pragma once
 
 #include <CLI/CLI.hpp>

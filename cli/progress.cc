@@ -3,7 +3,7 @@
 #include <fmt/format.h>
 #include <unistd.h>
 
-#include <cstdio>
+#include "log.h"
 
 namespace h3s::cli {
 namespace {
@@ -33,7 +33,7 @@ Progress::Progress(std::int64_t steps_done, std::int64_t num_steps)
       step_(steps_done) {}
 
 Progress::~Progress() {
-  if (terminal_ && last_drawn_ != start_) std::fputc('\n', stderr);
+  if (terminal_ && last_drawn_ != start_) write_stderr("\n");
 }
 
 double Progress::seconds() const {
@@ -71,9 +71,8 @@ double Progress::position() const {
 
 void Progress::draw() {
   last_drawn_ = Clock::now();
-  if (!terminal_) return fmt::print(stderr, "{}\n", text());
-  fmt::print(stderr, "\r[{}] {}\x1b[K", bar(position() / static_cast<double>(num_steps_)), text());
-  std::fflush(stderr);
+  if (!terminal_) return log("{}", text());
+  write_stderr(fmt::format("\r[{}] {}\x1b[K", bar(position() / static_cast<double>(num_steps_)), text()));
 }
 
 }  // namespace h3s::cli
