@@ -1,12 +1,17 @@
 // h3stream bench: speed of the CPU ops beside OpenBLAS, oneDNN and memcpy.
 #include <fmt/format.h>
 
+#include <filesystem>
 #include <fstream>
 #include <memory>
+#include <optional>
 
 #include "base/error.h"
 #include "bench/bench.h"
 #include "commands.h"
+#include "io/output_file.h"
+#include "log.h"
+#include "values.h"
 
 namespace h3s::cli {
 namespace {
@@ -24,26 +29,33 @@ std::string repeat_command(const bench::Options& o) {
   return text + fmt::format(" --m {} --rounds {}", fmt::join(o.m, " "), o.rounds);
 }
 
-void write_json(const std::string& path, const nlohmann::json& result) {
-  std::ofstream file(path);
-  file << result.dump(1) << '\n';
-  if (!file.flush()) fail(Status::kIo, "{}: could not be written", path);
-}
-
-nlohmann::json read_json(const std::string& path) {
+// The table of a stored result.
+std::string stored_table(const std::string& path) {
+  if (!std::filesystem::exists(path)) fail(Status::kIo, "{}: no such file", path);
+  if (!std::filesystem::is_regular_file(path)) fail(Status::kBadFile, "{}: not a regular file", path);
   std::ifstream file(path);
   if (!file) fail(Status::kIo, "{}: could not be opened", path);
-  return nlohmann::json::parse(file);
+  try {
+    return bench::table(nlohmann::json::parse(file));
+  } catch (const nlohmann::json::exception& e) {
+    fail(Status::kBadFile, "{}: no result of h3stream bench: {}", path, e.what());
+  }
 }
 
 int run_bench(BenchOptions& options) {
   if (!options.show_path.empty()) {
-    fmt::print("{}", bench::table(read_json(options.show_path)));
+    fmt::print("{}", stored_table(options.show_path));
     return 0;
   }
   options.bench.command = repeat_command(options.bench);
+  std::optional<io::OutputFile> file;  // before measuring: a path that cannot be written is refused now
+  if (!options.json_path.empty()) file.emplace(options.json_path);
   const nlohmann::json result = bench::run(options.bench);
-  if (!options.json_path.empty()) write_json(options.json_path, result);
+  if (file) {
+    const std::string text = json_text(result, 1);
+    file->write(text.data(), text.size());
+    file->commit();
+  }
   fmt::print("{}", bench::table(result));
   return 0;
 }
@@ -53,18 +65,19 @@ int run_bench(BenchOptions& options) {
 void add_bench(CLI::App& app, Run& run) {
   CLI::App* command = app.add_subcommand("bench", "Time the CPU ops beside OpenBLAS, oneDNN and memcpy");
   auto options = std::make_shared<BenchOptions>();
-  command->add_option("--filter", options->bench.filter, "linear, int8, attention or rows (default: all)");
+  command->add_option("--filter", options->bench.filter, "linear, int8, attention or rows (default: all)")
+      ->check(not_empty());
   command->add_option("--threads", options->bench.num_threads, "Threads (default: all the machine has)")
-      ->check(CLI::Range(1, 1024));
+      ->check(whole(1, 1024));
   command->add_option("--m", options->bench.m, "Rows of the linear layers")
-      ->check(CLI::Range(std::int64_t{1}, std::int64_t{1} << 20))
+      ->check(whole(1, 1 << 20))
       ->capture_default_str();
   command->add_option("--rounds", options->bench.rounds, "Timed calls of each op; medians are shown")
-      ->check(CLI::Range(1, 1000))
+      ->check(whole(1, 1000))
       ->capture_default_str();
-  command->add_option("--json", options->json_path, "Write the result to this file");
-  command->add_option("--show", options->show_path,
-                      "Print the table of a stored result instead of measuring");
+  command->add_option("--json", options->json_path, "Write the result to this file")->check(not_empty());
+  command->add_option("--show", options->show_path, "Print the table of a stored result instead of measuring")
+      ->check(not_empty());
   command->callback([&run, options] { run = [options] { return run_bench(*options); }; });
 }
 

@@ -9,6 +9,8 @@
 #include "checkpoint/report.h"
 #include "commands.h"
 #include "io/json.h"
+#include "log.h"
+#include "values.h"
 
 namespace h3s::cli {
 namespace {
@@ -87,7 +89,7 @@ void print_formats(const Report& report) {
 }
 
 void print_text(const Report& report) {
-  fmt::print("file          {}\n", report.path);
+  fmt::print("file          {}\n", one_line(report.path));
   if (report.file_bytes > 0)
     fmt::print("size          {} bytes ({})\n", report.file_bytes, bytes_text(report.file_bytes));
   if (report.num_tensors > 0) fmt::print("tensors       {}\n", report.num_tensors);
@@ -97,8 +99,8 @@ void print_text(const Report& report) {
   print_formats(report);
   if (!report.findings.empty()) fmt::print("\n");
   for (const Finding& finding : report.findings)
-    fmt::print("{:<8} {}\n", severity_name(finding.severity), finding.text);
-  fmt::print("\n{}\n", report.refusal ? "refused: " + *report.refusal : "loads");
+    fmt::print("{:<8} {}\n", severity_name(finding.severity), one_line(finding.text));
+  fmt::print("\n{}\n", report.refusal ? "refused: " + one_line(*report.refusal) : "loads");
 }
 
 ordered_json spec_json(const spec::ModelSpec& spec) {
@@ -133,7 +135,7 @@ void print_json(const Report& report) {
   for (const Finding& finding : report.findings)
     out["findings"].push_back({{"severity", severity_name(finding.severity)}, {"text", finding.text}});
   if (report.refusal) out["refusal"] = *report.refusal;
-  fmt::print("{}\n", out.dump(2, ' ', false, ordered_json::error_handler_t::replace));
+  fmt::print("{}", json_text(out));
 }
 
 int inspect(const Arguments& arguments) {
@@ -153,7 +155,7 @@ int list_formats_json() {
                    {"runs", row.bind != nullptr},
                    {"companions", row.companions},
                    {"note", row.note}});
-  fmt::print("{}\n", out.dump(2));
+  fmt::print("{}", json_text(out));
   return 0;
 }
 
@@ -171,7 +173,7 @@ void add_inspect(CLI::App& app, Run& run) {
   CLI::App* command = app.add_subcommand(
       "inspect", "Describe a checkpoint and list everything suspicious; exit code 2 if it cannot load");
   const auto arguments = std::make_shared<Arguments>();
-  CLI::Option* file = command->add_option("FILE", arguments->file, "Safetensors file");
+  CLI::Option* file = command->add_option("FILE", arguments->file, "Safetensors file")->check(not_empty());
   CLI::Option* formats = command->add_flag("--formats", arguments->formats,
                                            "List the weight formats and whether this build runs them");
   file->excludes(formats);

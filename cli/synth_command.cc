@@ -11,7 +11,9 @@
 #include "base/error.h"
 #include "checkpoint/synth.h"
 #include "commands.h"
+#include "log.h"
 #include "progress.h"
+#include "values.h"
 
 namespace h3s::cli {
 namespace {
@@ -60,6 +62,8 @@ struct SizeOption {
   const char* help;
   std::int64_t ModelSpec::*member;
 };
+constexpr std::int64_t kMaxSize = 1 << 24;  // far above any model, and no product of two overflows
+
 constexpr SizeOption kSizes[] = {
     {"--hidden", "Hidden size, channels", &ModelSpec::hidden},
     {"--layers", "DiT blocks", &ModelSpec::layers},
@@ -106,10 +110,11 @@ class ByteProgress {
     last_ = now;
     const double rate =
         static_cast<double>(done) / std::max(std::chrono::duration<double>(now - start_).count(), 1e-3);
-    fmt::print(stderr, "{}{:5.1f} %  {} of {}  {:.0f} MB/s  ETA {}   {}", terminal_ ? "\r" : "",
-               100.0 * static_cast<double>(done) / static_cast<double>(total), bytes_text(done),
-               bytes_text(total), rate / 1e6, format_duration(static_cast<double>(total - done) / rate),
-               terminal_ && done < total ? "" : "\n");
+    write_stderr(fmt::format("{}{:5.1f} %  {} of {}  {:.0f} MB/s  ETA {}   {}", terminal_ ? "\r" : "",
+                             100.0 * static_cast<double>(done) / static_cast<double>(total), bytes_text(done),
+                             bytes_text(total), rate / 1e6,
+                             format_duration(static_cast<double>(total - done) / rate),
+                             terminal_ && done < total ? "" : "\n"));
   }
 
  private:
@@ -131,7 +136,7 @@ int synth(const Arguments& arguments) {
   options.prefix = arguments.prefix;
   options.threads = arguments.threads;
   write_synthetic_checkpoint(arguments.output, options, ByteProgress());
-  fmt::print("{}\n", arguments.output);
+  fmt::print("{}\n", one_line(arguments.output));
   return 0;
 }
 
@@ -141,7 +146,9 @@ void add_synth(CLI::App& app, Run& run) {
   CLI::App* command =
       app.add_subcommand("synth", "Write a synthetic checkpoint with the key layout of a real one");
   const auto arguments = std::make_shared<Arguments>();
-  command->add_option("-o,--output", arguments->output, "File to write, whole or not at all")->required();
+  command->add_option("-o,--output", arguments->output, "File to write, whole or not at all")
+      ->required()
+      ->check(not_empty());
   command
       ->add_option(
           "--preset", arguments->preset,
@@ -154,15 +161,17 @@ void add_synth(CLI::App& app, Run& run) {
   command->add_option("--format", arguments->format, "Weights of the block linears: bf16 or int8 (ConvRot)")
       ->check(CLI::IsMember({"bf16", "int8"}))
       ->capture_default_str();
-  command->add_option("--seed", arguments->seed, "Seed of the generator, 64 bits")->capture_default_str();
+  add_seed(*command, "--seed", arguments->seed, "Seed of the generator, 64 bits");
   command->add_option("--prefix", arguments->prefix,
                       "Prefix of every key, for instance \"model.diffusion_model.\"");
   command->add_option("--threads", arguments->threads, "Threads; the bytes do not depend on it")
+      ->check(whole(1, 1024))
       ->capture_default_str();
   for (std::size_t i = 0; i < std::size(kSizes); ++i)
     command
         ->add_option(kSizes[i].flag, arguments->sizes[i],
                      std::string(kSizes[i].help) + "; default: the preset's")
+        ->check(whole(0, kMaxSize))
         ->group("Sizes");
   command->callback([arguments, &run] { run = [arguments] { return synth(*arguments); }; });
 }

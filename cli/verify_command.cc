@@ -9,12 +9,17 @@
 #include "base/bytes.h"
 #include "base/error.h"
 #include "commands.h"
+#include "log.h"
+#include "values.h"
 #include "verify/verify.h"
 
 namespace h3s::cli {
 namespace {
 
 using nlohmann::json;
+
+// Of a random job; byte counts of every activation then stay below 2^63.
+constexpr std::int64_t kMaxTokens = 1 << 24, kMaxLatent = 1 << 16;
 
 struct Options {
   std::vector<std::string> golden;
@@ -91,10 +96,10 @@ void print_plans(const verify::Report& report) {
 
 void print(const verify::Report& report) {
   if (!report.skipped.empty()) {
-    fmt::print("{}\n  SKIP  {}\n\n", report.path, report.skipped);
+    fmt::print("{}\n  SKIP  {}\n\n", one_line(report.path), one_line(report.skipped));
     return;
   }
-  fmt::print("{}\n", report.path);
+  fmt::print("{}\n", one_line(report.path));
   print_checks(report);
   print_plans(report);
   fmt::print("  {}\n\n", report.ok() ? "OK" : "FAIL");
@@ -103,7 +108,7 @@ void print(const verify::Report& report) {
 
 verify::Report verify_one(const std::string& path, const std::vector<verify::NamedPlan>& plans,
                           const backend::DeviceChoice& device, bool named) {
-  const auto progress = [](const std::string& line) { fmt::print(stderr, "{}\n", line); };
+  const auto progress = [](const std::string& line) { log("{}", line); };
   try {
     return verify::verify_golden(path, plans, progress, device);
   } catch (const Error& e) {
@@ -125,8 +130,7 @@ std::vector<verify::Report> collect(const Options& options, const std::vector<ve
     verify::RandomJob random = options.random;
     random.compute = options.compute == "fp32" ? DType::kF32 : DType::kBF16;
     reports.push_back(verify::verify_model(
-        options.model, random, plans, [](const std::string& line) { fmt::print(stderr, "{}\n", line); },
-        device));
+        options.model, random, plans, [](const std::string& line) { log("{}", line); }, device));
     if (!options.as_json) print(reports.back());
   }
   return reports;
@@ -135,9 +139,13 @@ std::vector<verify::Report> collect(const Options& options, const std::vector<ve
 int run_verify(const Options& options) {
   if (options.golden.empty() && options.model.empty())
     fail(Status::kInvalidArgument, "[verify] expected --golden PATH... or --model FILE");
+  const spec::JobSpec& job = options.random.job;
+  if (job.latent_t * job.latent_h * job.latent_w > 4 * kMaxTokens)  // 2 x 2 values a token
+    fail(Status::kInvalidArgument, "[verify] {} x {} x {} latents are more than {} tokens", job.latent_t,
+         job.latent_h, job.latent_w, kMaxTokens);
   backend::DeviceChoice device = backend::parse_device(options.device, /*threads=*/0);
   device.reference = options.reference;
-  fmt::print(stderr, "computing on {}\n", backend::describe(device));
+  log("computing on {}", backend::describe(device));
   const std::vector<verify::Report> reports = collect(options, verify::plan_list(options.plans), device);
   const auto failed = std::count_if(reports.begin(), reports.end(), [](const auto& r) { return !r.ok(); });
   const auto skipped =
@@ -145,7 +153,7 @@ int run_verify(const Options& options) {
   if (options.as_json) {
     json out{{"ok", failed == 0}, {"device", backend::describe(device)}, {"files", json::array()}};
     for (const verify::Report& report : reports) out["files"].push_back(to_json(report));
-    fmt::print("{}\n", out.dump(2));
+    fmt::print("{}", json_text(out));
   } else {
     fmt::print("{} checked, {} failed, {} skipped\n", static_cast<std::int64_t>(reports.size()) - skipped,
                failed, skipped);
@@ -159,12 +167,14 @@ void add_verify(CLI::App& app, Run& run) {
   auto options = std::make_shared<Options>();
   CLI::App* command =
       app.add_subcommand("verify", "Check results against reference files, and every plan against the first");
-  command->add_option("--golden", options->golden, "Reference files, or folders of them");
-  command->add_option("--model", options->model, "A checkpoint: run a random job under every plan");
+  command->add_option("--golden", options->golden, "Reference files, or folders of them")->check(not_empty());
+  command->add_option("--model", options->model, "A checkpoint: run a random job under every plan")
+      ->check(not_empty());
   command->add_option("--plans", options->plans, "Plans to compare: few (3), some (8), all (29)")
       ->capture_default_str()
       ->check(CLI::IsMember({"few", "some", "all"}));
   command->add_option("--device", options->device, "Where to compute: auto, cpu or cuda:N")
+      ->check(not_empty())
       ->capture_default_str();
   command->add_flag("--reference", options->reference,
                     "On a GPU: linears and attention by the plain kernels that have the CPU's bits");
@@ -172,16 +182,18 @@ void add_verify(CLI::App& app, Run& run) {
       ->capture_default_str()
       ->check(CLI::IsMember({"bf16", "fp32"}));
   spec::JobSpec& job = options->random.job;
-  command->add_option("--text-len", job.text_len, "With --model: text tokens")->capture_default_str();
-  command->add_option("--latent-t", job.latent_t, "With --model: latent frames")->capture_default_str();
-  command->add_option("--latent-h", job.latent_h, "With --model: latent rows")->capture_default_str();
-  command->add_option("--latent-w", job.latent_w, "With --model: latent columns")->capture_default_str();
-  command->add_option("--audio-t", job.audio_t, "With --model: audio latent steps")->capture_default_str();
-  command->add_option("--seed", options->random.seed, "With --model: seed of the random inputs")
-      ->capture_default_str();
+  const auto size = [&](const char* flag, std::int64_t& value, std::int64_t most, const char* help) {
+    command->add_option(flag, value, help)->capture_default_str()->check(whole(1, most));
+  };
+  size("--text-len", job.text_len, kMaxTokens, "With --model: text tokens");
+  size("--latent-t", job.latent_t, kMaxLatent, "With --model: latent frames");
+  size("--latent-h", job.latent_h, kMaxLatent, "With --model: latent rows");
+  size("--latent-w", job.latent_w, kMaxLatent, "With --model: latent columns");
+  size("--audio-t", job.audio_t, kMaxTokens, "With --model: audio latent steps");
+  add_seed(*command, "--seed", options->random.seed, "With --model: seed of the random inputs");
   command->add_option("--sigma", options->random.sigma, "With --model: noise level, 0 to 1")
       ->capture_default_str()
-      ->check(CLI::Range(0.0, 1.0));
+      ->check(within(0, 1));
   command->add_flag("--json", options->as_json, "Print one JSON object instead of tables");
   command->callback([options, &run] { run = [options] { return run_verify(*options); }; });
 }
