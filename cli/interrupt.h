@@ -1,12 +1,17 @@
-// Ctrl-C as a request: the first SIGINT asks for a clean stop, the second kills as usual.
+// Ctrl-C, a kill and a lost terminal as requests: the first SIGINT, SIGTERM or SIGHUP asks for a clean stop,
+// the second kills as usual.
 #pragma once
 
 namespace h3s::cli {
 
 // Thrown where a request is noticed.
-struct Interrupted {};
+struct Interrupted {
+  int signal;
+  int exit_code() const { return 128 + signal; }  // as shells report it
+};
 
-// Takes SIGINT while it lives. One at a time.
+// Takes the three signals while it lives, but for those the program was started to ignore (nohup). One at a
+// time.
 class InterruptGuard {
  public:
   InterruptGuard();
@@ -14,7 +19,7 @@ class InterruptGuard {
   InterruptGuard(const InterruptGuard&) = delete;
   InterruptGuard& operator=(const InterruptGuard&) = delete;
 
-  // Throws Interrupted after a SIGINT.
+  // Throws Interrupted after one of them.
   static void check();
 };
 

@@ -1,5 +1,6 @@
 // `h3stream run`: from noise to latents.
-#include <cstdio>
+#include <unistd.h>
+
 #include <filesystem>
 #include <memory>
 #include <nlohmann/json.hpp>
@@ -12,6 +13,7 @@
 #include "exec/session.h"
 #include "interrupt.h"
 #include "io/output_file.h"
+#include "log.h"
 #include "memory_table.h"
 #include "progress.h"
 #include "run_options.h"
@@ -21,7 +23,6 @@ namespace {
 
 namespace fs = std::filesystem;
 
-constexpr int kInterruptedExit = 130;            // 128 + SIGINT, as shells report it
 constexpr std::uint64_t kHeaderRoom = 64 << 10;  // more than the headers of an output and two state files
 
 // What the run will hold and by which dials, before anything of size is allocated.
@@ -59,13 +60,29 @@ void enforce(const Plan& plan, mem::Accountant& accountant) {
 }
 
 void warn(const std::string& line) {
-  fmt::print(stderr, "h3stream: {}\n", line);
+  log("h3stream: {}", line);
 }
 
 void refuse_overwriting(const RunOptions& options) {
-  for (const std::string& input : {options.model, options.inputs})
-    if (fs::exists(options.output) && fs::equivalent(options.output, input))
-      fail(Status::kInvalidArgument, "{}: is read by this run and cannot be its output", options.output);
+  const std::string state = sample::state_path(options.output);
+  std::error_code error;  // ignored: a file that is not there is no other file
+  for (const std::string& input : {options.model, options.inputs}) {
+    if (fs::equivalent(options.output, input, error))
+      fail(Status::kInvalidArgument, "{}: cannot be the output of a run that reads it, {}", options.output,
+           input);
+    if (fs::equivalent(state, input, error))
+      fail(Status::kInvalidArgument, "{}: cannot be the state file of a run that reads it, {}", state, input);
+  }
+}
+
+// The state is written over and over, under names that get longer: see io::OutputFile.
+void refuse_long_name(const std::string& state) {
+  constexpr std::size_t kTemporarySuffix = 24;  // ".PID.N.tmp" with ten and eight digits
+  const fs::path path(state);
+  const long most = ::pathconf(path.has_parent_path() ? path.parent_path().c_str() : ".", _PC_NAME_MAX);
+  if (most > 0 && path.filename().native().size() + kTemporarySuffix > static_cast<std::size_t>(most))
+    fail(Status::kInvalidArgument, "{}: the name is longer than the {} bytes that leave room for a suffix",
+         state, most - static_cast<long>(kTemporarySuffix));
 }
 
 class SamplingRun {
@@ -83,15 +100,17 @@ class SamplingRun {
   }
 
   int execute() {
-    refuse_overwriting(options_);
-    reserve_disk();
+    const sample::SamplerOptions sampler = sample::Job::check(inputs_, options_.job);
+    if (options_.resume) sample::check_state(state_path_, sampler, settings_);
     plan_ = make_plan(options_, checkpoint_, inputs_, layout_);
     enforce(*plan_, accountant_);
+    reserve_disk();
     announce();
     try {
       compute();
-    } catch (const Interrupted&) {
-      return report_interrupt();
+    } catch (const Interrupted& interrupted) {
+      report_interrupt();
+      return interrupted.exit_code();
     }
     report();
     return 0;
@@ -104,15 +123,18 @@ class SamplingRun {
   }
 
   // Room for the output, the state and its successor, and a directory that lets us write: found out now.
-  void reserve_disk() const { io::OutputFile(options_.output).reserve(3 * latent_bytes() + kHeaderRoom); }
+  void reserve_disk() const {
+    refuse_long_name(state_path_);
+    const io::OutputFile state(state_path_);
+    io::OutputFile(options_.output).reserve(3 * latent_bytes() + kHeaderRoom);
+  }
 
   void announce() const {
-    fmt::print(stderr, "{}: {} blocks, {} tokens, {}, on {}\n", fs::path(options_.model).filename().string(),
-               checkpoint_.spec().layers, layout_.tokens(), plan_->session.dials.describe(),
-               backend::describe(options_.where));
+    log("{}: {} blocks, {} tokens, {}, on {}", fs::path(options_.model).filename().string(),
+        checkpoint_.spec().layers, layout_.tokens(), plan_->session.dials.describe(),
+        backend::describe(options_.where));
     if (!options_.resume && fs::exists(state_path_))
-      fmt::print(stderr, "{}: the state of an earlier run will be replaced; --resume would continue it\n",
-                 state_path_);
+      log("{}: the state of an earlier run will be replaced; --resume would continue it", state_path_);
   }
 
   void compute() {
@@ -166,23 +188,20 @@ class SamplingRun {
     writer.finish();
   }
 
-  int report_interrupt() const {
-    if (steps_done_ == 0) {
-      fmt::print(stderr, "h3stream: interrupted before a step was done; nothing was kept\n");
-    } else {
-      fmt::print(stderr,
-                 "h3stream: interrupted after step {}; run the same command with --resume to go on from {}\n",
-                 steps_done_, state_path_);
-    }
-    return kInterruptedExit;
+  void report_interrupt() const {
+    if (steps_done_ == 0)
+      log("h3stream: interrupted before a step was done; nothing was kept");
+    else
+      log("h3stream: interrupted after step {}; run the same command with --resume to go on from {}",
+          steps_done_, state_path_);
   }
 
   void report() const {
     const MemoryTable memory = measure_memory(plan_->footprint, accountant_, plan_->budgets);
     if (!options_.as_json) {
-      fmt::print("{}: {} steps in {} ({:.2f} s/step), {}\n\n{}", options_.output, steps_done_ - first_step_,
-                 format_duration(seconds_), seconds_per_step_, plan_->session.dials.describe(),
-                 memory.text());
+      fmt::print("{}: {} steps in {} ({:.2f} s/step), {}\n\n{}", one_line(options_.output),
+                 steps_done_ - first_step_, format_duration(seconds_), seconds_per_step_,
+                 plan_->session.dials.describe(), memory.text());
       return;
     }
     const nlohmann::json out = {{"output", options_.output},
@@ -196,7 +215,7 @@ class SamplingRun {
                                 {"seconds_per_step", seconds_per_step_},
                                 {"memory", memory.json()},
                                 {"device", backend::describe(options_.where)}};
-    fmt::print("{}\n", out.dump(2));
+    fmt::print("{}", json_text(out));
   }
 
   const RunOptions& options_;
@@ -220,6 +239,7 @@ void add_run(CLI::App& app, Run& run) {
   add_run_options(*command, *options);
   command->callback([options, &run] {
     run = [options] {
+      refuse_overwriting(*options);
       options->resolve();
       return SamplingRun(*options).execute();
     };

@@ -1,17 +1,24 @@
 #include "run_options.h"
 
 #include "base/bytes.h"
+#include "values.h"
 
 namespace h3s::cli {
 namespace {
 
+constexpr double kMaxShift = 1e6;                           // as make_schedule has it
+constexpr std::int64_t kMaxTokens = std::int64_t{1} << 31;  // beyond any sequence
+
 void add_files(CLI::App& command, RunOptions& options) {
-  command.add_option("-m,--model", options.model, "Checkpoint, safetensors")->required();
+  command.add_option("-m,--model", options.model, "Checkpoint, safetensors")->required()->check(not_empty());
   command
       .add_option("-i,--inputs", options.inputs,
                   "Text states, conditions and sizes, safetensors (docs/inputs.md)")
-      ->required();
-  command.add_option("-o,--output", options.output, "Video and audio latents, safetensors")->required();
+      ->required()
+      ->check(not_empty());
+  command.add_option("-o,--output", options.output, "Video and audio latents, safetensors")
+      ->required()
+      ->check(not_empty());
   command.add_flag("--resume", options.resume,
                    "Go on from OUTPUT's state file, left by a run that was stopped");
   command.add_flag("--allow-trailing-bytes", options.allow_trailing_bytes,
@@ -25,21 +32,22 @@ void add_sampling(CLI::App& command, RunOptions& options) {
   const auto group = [&](const char* flag, auto& value, const char* help) {
     return command.add_option(flag, value, help)->capture_default_str()->group("Sampling");
   };
-  group("--steps", job.steps, "Denoising steps")->check(CLI::Range(1, 10000));
-  group("--seed", job.seed, "Noise seed, 64 bits; the noise is PyTorch's CPU noise of that seed");
+  group("--steps", job.steps, "Denoising steps")->check(whole(1, 10000));
+  add_seed(command, "--seed", job.seed, "Noise seed, 64 bits; the noise is PyTorch's CPU noise of that seed")
+      ->group("Sampling");
   group("--scheduler", options.scheduler, "Spacing of the steps")
       ->check(CLI::IsMember({"simple", "beta", "linear_quadratic"}));
   group("--denoise", job.denoise,
-        "Part of the noise to start from, above 0 to 1; below 1 needs initial latents");
+        "Part of the noise to start from, above 0 to 1; below 1 needs initial latents")
+      ->check(above(0, 1));
   group("--shift-video", timesteps.shift_video, "Sigma shift of the video stream")
-      ->check(CLI::PositiveNumber);
+      ->check(above(0, kMaxShift));
   group("--shift-audio", timesteps.shift_audio, "Sigma shift of the audio stream")
-      ->check(CLI::PositiveNumber);
+      ->check(above(0, kMaxShift));
   group("--visual-cond-noise-aug", timesteps.visual_aug,
         "Share of a visual condition in its mix with noise, 0 to 1, and its timestep")
-      ->check(CLI::Range(0.0, 1.0));
-  group("--audio-cond-noise-aug", timesteps.audio_aug, "The same for audio conditions")
-      ->check(CLI::Range(0.0, 1.0));
+      ->check(within(0, 1));
+  group("--audio-cond-noise-aug", timesteps.audio_aug, "The same for audio conditions")->check(within(0, 1));
   group("--compute", options.compute, "Type of the activations")->check(CLI::IsMember({"bf16", "fp32"}));
 }
 
@@ -48,14 +56,15 @@ void add_memory(CLI::App& command, RunOptions& options) {
     return command.add_option(flag, value, help)->group("Memory and speed (never change the result)");
   };
   group("--vram", options.vram,
-        "Budget of device memory, for instance 8GiB; default what is free on a GPU, unlimited on the CPU");
-  group("--ram", options.ram,
-        "Budget of host memory, pinned included, for instance 24GiB; default unlimited");
+        "Budget of device memory, for instance 8GiB; default what is free on a GPU, unlimited on the CPU")
+      ->check(not_empty());
+  group("--ram", options.ram, "Budget of host memory, pinned included, for instance 24GiB; default unlimited")
+      ->check(not_empty());
   CLI::Option* schedule = group("--schedule", options.schedule,
                                 "What stays on the device; default the first that fits the budgets")
                               ->check(CLI::IsMember({"resident", "head-groups", "flat"}));
   const auto dial = [&](const char* flag, std::int64_t& value, const char* help) {
-    group(flag, value, help)->capture_default_str()->check(CLI::NonNegativeNumber)->needs(schedule);
+    group(flag, value, help)->capture_default_str()->check(whole(0, kMaxTokens))->needs(schedule);
   };
   dial("--head-group", options.dials.head_group, "Heads attended at a time; head-groups and flat");
   dial("--q-chunk", options.dials.q_chunk, "Queries attended at a time, tokens; 0 all");
@@ -65,8 +74,9 @@ void add_memory(CLI::App& command, RunOptions& options) {
   dial("--min-tokens", options.dials.min_tokens, "Sequences shorter than this are not chunked");
   group("--threads", options.threads, "CPU threads; 0 as many as the machine has")
       ->capture_default_str()
-      ->check(CLI::Range(0, 1024));
+      ->check(whole(0, 1024));
   group("--device", options.device, "auto (a GPU when there is one), cpu or cuda:N; CPU and GPU bits differ")
+      ->check(not_empty())
       ->capture_default_str();
 }
 
@@ -87,8 +97,8 @@ void add_run_options(CLI::App& command, RunOptions& options) {
   add_sampling(command, options);
   add_memory(command, options);
   command.footer(
-      "After every step the state is saved beside OUTPUT; Ctrl-C stops between blocks and keeps it (exit "
-      "code 130).");
+      "After every step the state is saved beside OUTPUT; Ctrl-C, SIGTERM and SIGHUP stop between "
+      "blocks and keep it (exit code 128 + the signal's number).");
 }
 
 }  // namespace h3s::cli

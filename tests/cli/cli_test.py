@@ -6,6 +6,7 @@
 import json
 import os
 import pathlib
+import resource
 import shutil
 import struct
 import subprocess
@@ -16,13 +17,28 @@ import unittest
 PROGRAM = os.environ["H3STREAM"]
 SOURCE = pathlib.Path(os.environ["H3S_SOURCE_DIR"])
 GOLDEN = pathlib.Path(os.environ["H3S_GOLDEN_DIR"])
-BAD_INPUT, IO_ERROR = 2, 4
+BAD_INPUT, OVER_BUDGET, IO_ERROR = 2, 3, 4
 
 sys.path.insert(0, str(SOURCE / "tools"))
 
 
 def h3stream(*arguments, **options):
-    return subprocess.run([PROGRAM, *map(str, arguments)], capture_output=True, text=True, timeout=300, **options)
+    for stream in ("stdout", "stderr"):
+        options.setdefault(stream, subprocess.PIPE)
+    return subprocess.run([PROGRAM, *map(str, arguments)], text=True, errors="replace", timeout=300, **options)
+
+
+def h3stream_closing(redirections, *arguments):
+    """Under a shell's redirections, for instance "2>&-"."""
+    return subprocess.run(["sh", "-c", f'exec "$@" {redirections}', "sh", PROGRAM, *map(str, arguments)],
+                          timeout=300).returncode
+
+
+def broken_pipe():
+    """A pipe's write end whose reader has left."""
+    reader, writer = os.pipe()
+    os.close(reader)
+    return writer
 
 
 def read_header(path):
@@ -165,6 +181,134 @@ class Refusals(Program):
         result = h3stream("inspect", path)
         self.assertEqual(result.returncode, BAD_INPUT)
         self.assertIn("Git LFS", result.stdout + result.stderr)
+
+
+class Files(Program):
+    """Paths that the run must not write, and streams that cannot be written."""
+
+    def test_the_state_file_may_not_be_read_by_the_run(self):
+        path = self.folder / "victim.state.safetensors"
+        for option, source in (("model", self.model), ("inputs", self.inputs)):
+            shutil.copyfile(source, path)
+            result = h3stream(*self.run_args("victim.safetensors", **{option: path}))
+            self.assert_refused(result, BAD_INPUT, path, "state file")
+            self.assertEqual(path.read_bytes(), source.read_bytes())
+        link = self.folder / "victim.safetensors"
+        link.symlink_to(self.model)
+        self.assert_refused(h3stream(*self.run_args(link)), BAD_INPUT, link, self.model)
+        path.unlink()
+        link.unlink()
+
+    def test_outputs_that_cannot_be_written(self):
+        (self.folder / "directory").mkdir()
+        (self.folder / "other.state.safetensors").mkdir()
+        for output, code in (("directory", IO_ERROR), ("other.safetensors", IO_ERROR), ("n" * 230, BAD_INPUT),
+                             ("n" * 300, BAD_INPUT), ("no/folder/x", IO_ERROR)):
+            result = h3stream(*self.run_args(output))
+            self.assert_refused(result, code)
+            self.assertNotIn("step ", result.stderr)
+        self.assert_refused(h3stream("run", "-m", self.model, "-i", self.inputs, "-o", ""), BAD_INPUT, "--output")
+
+    def test_a_stderr_that_cannot_be_written_harms_nothing(self):
+        def output(name):
+            return (self.folder / name).read_bytes()
+        self.assertEqual(h3stream(*self.run_args("plain.safetensors")).returncode, 0)
+        with open("/dev/full", "w") as full:
+            self.assertEqual(h3stream(*self.run_args("full.safetensors"), stderr=full).returncode, 0)
+        writer = broken_pipe()
+        self.assertEqual(h3stream(*self.run_args("pipe.safetensors"), stderr=writer).returncode, 0)
+        os.close(writer)
+        self.assertEqual(h3stream_closing("2>&- >/dev/null", *self.run_args("closed.safetensors")), 0)
+        self.assertEqual(h3stream_closing("<&- 2>&- >&-", *self.run_args("all.safetensors")), IO_ERROR)
+        for name in ("full", "pipe", "closed", "all"):
+            self.assertEqual(output(f"{name}.safetensors"), output("plain.safetensors"), name)
+
+    def test_a_stdout_that_cannot_be_written_is_an_error(self):
+        for arguments in (["--version"], ["--help"], ["inspect", self.model], ["inspect", "--formats", "--json"],
+                          self.run_args("lost.safetensors")):
+            with open("/dev/full", "w") as full:
+                self.assert_refused(h3stream(*arguments, stdout=full), IO_ERROR, "stdout")
+            writer = broken_pipe()
+            self.assert_refused(h3stream(*arguments, stdout=writer), IO_ERROR, "stdout")
+            os.close(writer)
+            self.assertEqual(h3stream_closing(">&- 2>/dev/null", *arguments), IO_ERROR)
+
+    def test_paths_that_are_no_text(self):
+        name = os.fsdecode(b"\xff.safetensors")
+        result = h3stream(*self.run_args(name, "--json"))
+        self.assertEqual(result.returncode, 0, result.stderr)
+        self.assertTrue(json.loads(result.stdout)["output"].endswith("\ufffd.safetensors"))
+        self.assert_refused(h3stream("inspect", self.folder / "two\nlines\x1b[31m"), IO_ERROR, "two\\nlines\\x1b")
+
+    def test_what_the_file_system_refuses_is_an_io_error(self):
+        loop = self.folder / "loop"
+        loop.symlink_to(loop)
+        for path in (loop, self.folder / ("n" * 300)):
+            self.assert_refused(h3stream("verify", "--golden", path), IO_ERROR)
+
+    def test_no_memory_left_is_one_line(self):
+        if b"__sanitizer" in pathlib.Path(PROGRAM).read_bytes():
+            self.skipTest("a sanitizer needs the address space")
+        limit = 4 << 30
+        result = h3stream("verify", "--model", self.model, "--device", "cpu", "--text-len", 1 << 24,
+                          preexec_fn=lambda: resource.setrlimit(resource.RLIMIT_AS, (limit, limit)))
+        self.assert_refused(result, OVER_BUDGET, "memory")
+
+    def test_bench_results(self):
+        fifo, text = self.folder / "fifo", self.folder / "text"
+        os.mkfifo(fifo)
+        for content in ("", "not JSON", "[]", "{}", '{"rows": 3}', json.dumps(["x"])):
+            text.write_text(content)
+            self.assert_refused(h3stream("bench", "--show", text), BAD_INPUT, text)
+        self.assert_refused(h3stream("bench", "--show", fifo), BAD_INPUT, fifo)
+        self.assert_refused(h3stream("bench", "--show", self.folder), BAD_INPUT, self.folder)
+        self.assert_refused(h3stream("bench", "--show", self.folder / "none"), IO_ERROR, "none")
+        result = h3stream("bench", "--json", self.folder / "no/folder/x", "--rounds", "1000")
+        self.assert_refused(result, IO_ERROR, "no/folder/x")
+
+
+class Values(Program):
+    """Option values that no option may take, and those of a seed."""
+
+    def test_numbers_that_are_not_finite_or_out_of_range(self):
+        for option in ("--shift-audio", "--shift-video", "--denoise", "--visual-cond-noise-aug",
+                       "--audio-cond-noise-aug"):
+            for text in ("nan", "inf", "-1", "2e6", "1e999", "", "x", "-nan"):
+                self.assert_refused(h3stream(*self.run_args("x", f"{option}={text}")), BAD_INPUT, option)
+        self.assert_refused(h3stream(*self.run_args("x", "--shift-audio", "1e-44")), BAD_INPUT, "shifts")
+        for text in ("nan", "-0.1", "inf"):
+            self.assert_refused(h3stream("verify", "--model", self.model, f"--sigma={text}"), BAD_INPUT, "--sigma")
+
+    def test_whole_numbers_that_do_not_fit(self):
+        for option in ("--q-chunk", "--kv-chunk", "--mlp-chunk", "--head-chunk", "--min-tokens", "--head-group",
+                       "--threads", "--steps"):
+            for text in ("99999999999999999999", "-1", "1.5", "nan", ""):
+                result = h3stream(*self.run_args("x", "--schedule", "flat", f"{option}={text}"))
+                self.assert_refused(result, BAD_INPUT, option)
+        for option in ("--text-len", "--latent-t", "--latent-h", "--latent-w", "--audio-t"):
+            for text in ("99999999999999999999", "20000000", "0", ""):
+                self.assert_refused(h3stream("verify", "--model", self.model, f"{option}={text}"), BAD_INPUT, option)
+        self.assert_refused(h3stream("verify", "--model", self.model, "--latent-t", 65536, "--latent-h", 65536,
+                                     "--latent-w", 65536), BAD_INPUT, "latents")
+
+    def test_given_but_empty(self):
+        for option in ("--vram", "--ram", "--device", "--schedule", "--seed"):
+            self.assert_refused(h3stream(*self.run_args("x", option, "")), BAD_INPUT, option)
+        for option in ("--hidden", "--layers", "--seed", "-o", "--threads"):
+            self.assert_refused(h3stream("synth", "-o", self.folder / "synth", option, ""), BAD_INPUT)
+        self.assertFalse((self.folder / "synth").exists())
+        for arguments in (["verify", "--model", ""], ["verify", "--golden", ""], ["bench", "--show", ""],
+                          ["bench", "--json", ""], ["inspect", ""]):
+            self.assert_refused(h3stream(*arguments), BAD_INPUT)
+
+    def test_seeds(self):
+        for seed, value in (("-1", 2**64 - 1), (2**64 - 1, 2**64 - 1), (-2**63, 2**63), (0, 0)):
+            result = h3stream(*self.run_args("seed.safetensors", "--json", seed=seed, steps=1))
+            self.assertEqual(result.returncode, 0, result.stderr)
+            self.assertEqual(json.loads(result.stdout)["settings"]["seed"], str(value))
+        for seed in (2**64, -2**63 - 1, "1e3", "0x10", "1.0", "x", ""):
+            self.assert_refused(h3stream(*self.run_args("x", seed=seed)), BAD_INPUT, "--seed")
+            self.assert_refused(h3stream("synth", "-o", self.folder / "synth", "--seed", seed), BAD_INPUT, "--seed")
 
 
 if __name__ == "__main__":

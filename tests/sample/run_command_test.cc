@@ -174,6 +174,38 @@ TEST_F(RunCommand, InterruptedItKeepsItsStateAndSaysHowToGoOn) {
   EXPECT_EQ(run({"--steps", "100", "--resume"}).exit_code, 0);
 }
 
+TEST_F(RunCommand, AKillAndALostTerminalKeepTheStateToo) {
+  for (const int signal : {SIGTERM, SIGHUP}) {
+    fs::remove(state());
+    const pid_t child = start(arguments(path("out.safetensors"), {"--steps", "1000"}));
+    wait_for_a_step(child);
+    ::kill(child, signal);
+    const Outcome outcome = finish(child);
+    EXPECT_EQ(outcome.exit_code, 128 + signal) << outcome.err;
+    EXPECT_NE(outcome.err.find("--resume"), std::string::npos) << outcome.err;
+    EXPECT_TRUE(fs::exists(state()));
+  }
+}
+
+TEST_F(RunCommand, ASignalItWasStartedToIgnoreStaysIgnored) {
+  ::signal(SIGHUP, SIG_IGN);  // as nohup does; the child inherits it
+  const pid_t child = start(arguments(path("out.safetensors"), {"--steps", "40"}));
+  ::signal(SIGHUP, SIG_DFL);
+  wait_for_a_step(child);
+  ::kill(child, SIGHUP);
+  const Outcome outcome = finish(child);
+  EXPECT_EQ(outcome.exit_code, 0) << outcome.err;
+  EXPECT_TRUE(fs::exists(path("out.safetensors")));
+}
+
+// With a file size limit of no block at all any reservation fails: the budget must have spoken before.
+TEST_F(RunCommand, TheBudgetIsCheckedBeforeTheDisk) {
+  const std::string command =
+      fmt::format("ulimit -f 0; exec {} run -m {} -i {} -o {} --vram 1kB 2>/dev/null", H3S_PROGRAM,
+                  path("model.safetensors"), path("inputs.safetensors"), path("out.safetensors"));
+  EXPECT_EQ(WEXITSTATUS(std::system(command.c_str())), 3);
+}
+
 TEST_F(RunCommand, RefusesInOneLineBeforeComputing) {
   const auto refused = [&](const Outcome& outcome, int exit_code, const std::string& mention) {
     EXPECT_EQ(outcome.exit_code, exit_code) << outcome.err;
@@ -185,6 +217,10 @@ TEST_F(RunCommand, RefusesInOneLineBeforeComputing) {
   refused(run({"--resume"}), 4, "out.state.safetensors");
   refused(run({"--denoise", "0.5"}), 2, "initial.video");
   refused(run({"--denoise", "0"}), 2, "denoise");
+  // A budget that nothing fits must not be planned with first.
+  refused(run({"--resume", "--vram", "1kB"}), 4, "out.state.safetensors");
+  refused(run({"--denoise", "0.5", "--vram", "1kB"}), 2, "initial.video");
+  refused(run({"--shift-video", "nan", "--vram", "1kB"}), 2, "--shift-video");
   refused(run({"--vram", "8 apples"}), 2, "8 apples");
 }
 
@@ -194,9 +230,9 @@ TEST_F(RunCommand, AChunkNeedsASchedule) {
 
 TEST_F(RunCommand, AFullDiskIsFoundBeforeComputing) {
   // A file size limit stands in for the disk: the shell sets it, the run inherits it.
-  const std::string command = fmt::format("ulimit -f 1; trap '' XFSZ; exec {} run -m {} -i {} -o {} 2>{}",
-                                          H3S_PROGRAM, path("model.safetensors"), path("inputs.safetensors"),
-                                          path("out.safetensors"), path("stderr"));
+  const std::string command =
+      fmt::format("ulimit -f 1; exec {} run -m {} -i {} -o {} 2>{}", H3S_PROGRAM, path("model.safetensors"),
+                  path("inputs.safetensors"), path("out.safetensors"), path("stderr"));
   const int status = std::system(command.c_str());
   EXPECT_EQ(WEXITSTATUS(status), 4);
   EXPECT_FALSE(fs::exists(path("out.safetensors")));
