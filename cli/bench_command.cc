@@ -3,6 +3,7 @@
 
 #include <filesystem>
 #include <fstream>
+#include <initializer_list>
 #include <memory>
 #include <optional>
 
@@ -29,6 +30,23 @@ std::string repeat_command(const bench::Options& o) {
   return text + fmt::format(" --m {} --rounds {}", fmt::join(o.m, " "), o.rounds);
 }
 
+// Throws nlohmann's out_of_range or type_error where a field is missing that the table reads: reading one
+// that is not there is undefined.
+void require_fields(const nlohmann::json& object, std::initializer_list<const char*> fields) {
+  for (const char* field : fields) static_cast<void>(object.at(field));
+}
+
+void check_result(const nlohmann::json& result) {
+  require_fields(result, {"device", "backend", "commit", "compiler", "rounds", "clock", "load_average_before",
+                          "load_average_after", "command", "rows", "openblas", "onednn"});
+  for (const nlohmann::json& row : result.at("rows")) {
+    require_fields(row, {"group", "name", "shape", "rate", "unit", "spread"});
+    if (!row.contains("ratio")) continue;
+    require_fields(row, {"comparator", "best_ratio"});
+    require_fields(row.at("comparator"), {"rate", "name"});
+  }
+}
+
 // The table of a stored result.
 std::string stored_table(const std::string& path) {
   if (!std::filesystem::exists(path)) fail(Status::kIo, "{}: no such file", path);
@@ -36,7 +54,9 @@ std::string stored_table(const std::string& path) {
   std::ifstream file(path);
   if (!file) fail(Status::kIo, "{}: could not be opened", path);
   try {
-    return bench::table(nlohmann::json::parse(file));
+    const nlohmann::json result = nlohmann::json::parse(file);
+    check_result(result);
+    return bench::table(result);
   } catch (const nlohmann::json::exception& e) {
     fail(Status::kBadFile, "{}: no result of h3stream bench: {}", path, e.what());
   }
