@@ -145,9 +145,12 @@ std::string both(std::int64_t bytes) {
 Dials choose_dials(const checkpoint::Checkpoint& checkpoint, const spec::Layout& layout,
                    SessionOptions options, bool device_is_host, const FixedBytes& fixed,
                    const Budgets& budgets) {
+  for (const Dials& dials : dial_ladder(checkpoint.spec(), layout.tokens())) {
+    options.dials = dials;  // min_tokens stays 0: chunking is what makes it fit
+    if (fits(measure_footprint(checkpoint, layout, options, device_is_host, fixed), budgets)) return dials;
+  }
+  // Only a refusal needs the whole ladder.
   const std::vector<Candidate> all = candidates(checkpoint, layout, options, device_is_host, fixed);
-  for (const Candidate& candidate : all)
-    if (fits(candidate.footprint, budgets)) return candidate.dials;
   refuse("the tightest plan", nearest_working(all, budgets).footprint, all, budgets);
 }
 

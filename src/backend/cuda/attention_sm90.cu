@@ -50,6 +50,7 @@
 #include "backend/cuda/device/tma.cuh"
 #include "backend/cuda/device/warpgroup.cuh"
 #include "backend/cuda/device/wgmma.cuh"
+#include "backend/cuda/tensor_map.h"
 
 namespace h3s::cuda {
 namespace {
@@ -404,20 +405,6 @@ __global__ void __launch_bounds__(kThreads, 1)
 
 // ---------------------------------------------------------------------------------------------------------
 
-using EncodeTiled = decltype(&cuTensorMapEncodeTiled);
-
-EncodeTiled encode_tiled_entry() {
-  static const EncodeTiled entry = [] {
-    void* symbol = nullptr;
-    cudaDriverEntryPointQueryResult found;
-    H3S_CUDA_CHECK(cudaGetDriverEntryPointByVersion("cuTensorMapEncodeTiled", &symbol, 12000,
-                                                    cudaEnableDefault, &found));
-    H3S_CUDA_ASSERT(found == cudaDriverEntryPointSuccess);
-    return reinterpret_cast<EncodeTiled>(symbol);
-  }();
-  return entry;
-}
-
 // [heads, tokens, 128] in boxes of [1, box_tokens, 64], each row of a box one swizzled line of 128 bytes.
 // Strides in elements.
 CUtensorMap make_map(const void* data, DType dtype, int64_t tokens, int64_t heads, int64_t token_stride,
@@ -426,14 +413,9 @@ CUtensorMap make_map(const void* data, DType dtype, int64_t tokens, int64_t head
   const cuuint64_t strides[2] = {static_cast<cuuint64_t>(token_stride) * 2,
                                  static_cast<cuuint64_t>(head_stride) * 2};
   const cuuint32_t box[3] = {kHalfDim, static_cast<cuuint32_t>(box_tokens), 1};
-  const cuuint32_t steps[3] = {1, 1, 1};
-  CUtensorMap map;
-  const CUresult result = encode_tiled_entry()(
-      &map, dtype == DType::kBF16 ? CU_TENSOR_MAP_DATA_TYPE_BFLOAT16 : CU_TENSOR_MAP_DATA_TYPE_FLOAT16, 3,
-      const_cast<void*>(data), dims, strides, box, steps, CU_TENSOR_MAP_INTERLEAVE_NONE,
-      CU_TENSOR_MAP_SWIZZLE_128B, CU_TENSOR_MAP_L2_PROMOTION_L2_256B, CU_TENSOR_MAP_FLOAT_OOB_FILL_NONE);
-  H3S_CUDA_ASSERT(result == CUDA_SUCCESS);
-  return map;
+  return encode_tensor_map(
+      dtype == DType::kBF16 ? CU_TENSOR_MAP_DATA_TYPE_BFLOAT16 : CU_TENSOR_MAP_DATA_TYPE_FLOAT16, data, dims,
+      strides, box);
 }
 
 Params make_params(const AttentionArgs& args) {

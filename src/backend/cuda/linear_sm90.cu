@@ -38,6 +38,7 @@
 #include "backend/cuda/device/wgmma_shared.cuh"
 #include "backend/cuda/linear.h"
 #include "backend/cuda/linear_output.cuh"
+#include "backend/cuda/tensor_map.h"
 
 namespace h3s::cuda {
 namespace {
@@ -241,20 +242,6 @@ __global__ void __launch_bounds__(kThreads, 1)
 
 // ----------------------------------------------------------------------------------------------------
 
-using EncodeTiled = decltype(&cuTensorMapEncodeTiled);
-
-EncodeTiled encode_tiled_entry() {
-  static const EncodeTiled entry = [] {
-    void* symbol = nullptr;
-    cudaDriverEntryPointQueryResult found;
-    H3S_CUDA_CHECK(cudaGetDriverEntryPointByVersion("cuTensorMapEncodeTiled", &symbol, 12000,
-                                                    cudaEnableDefault, &found));
-    H3S_CUDA_ASSERT(found == cudaDriverEntryPointSuccess);
-    return reinterpret_cast<EncodeTiled>(symbol);
-  }();
-  return entry;
-}
-
 template <typename T>
 constexpr CUtensorMapDataType kMapType = CU_TENSOR_MAP_DATA_TYPE_UINT8;
 template <>
@@ -270,13 +257,7 @@ CUtensorMap make_map(const void* data, int64_t rows, int64_t k, int64_t row_stri
   const cuuint64_t dims[3] = {static_cast<cuuint64_t>(k), static_cast<cuuint64_t>(rows), 1};
   const cuuint64_t strides[2] = {row_bytes, row_bytes * static_cast<cuuint64_t>(rows)};
   const cuuint32_t box[3] = {kRowBytes / sizeof(T), static_cast<cuuint32_t>(box_rows), 1};
-  const cuuint32_t steps[3] = {1, 1, 1};
-  CUtensorMap map;
-  const CUresult result = encode_tiled_entry()(
-      &map, kMapType<T>, 3, const_cast<void*>(data), dims, strides, box, steps, CU_TENSOR_MAP_INTERLEAVE_NONE,
-      CU_TENSOR_MAP_SWIZZLE_128B, CU_TENSOR_MAP_L2_PROMOTION_L2_256B, CU_TENSOR_MAP_FLOAT_OOB_FILL_NONE);
-  H3S_CUDA_ASSERT(result == CUDA_SUCCESS);
-  return map;
+  return encode_tensor_map(kMapType<T>, data, dims, strides, box);
 }
 
 struct Operands {
