@@ -67,6 +67,11 @@ void add_memory(CLI::App& command, RunOptions& options) {
     group(flag, value, help)->capture_default_str()->check(whole(0, kMaxTokens))->needs(schedule);
   };
   dial("--head-group", options.dials.head_group, "Heads attended at a time; head-groups and flat");
+  command
+      .add_flag("--project-ahead", options.dials.project_ahead,
+                "flat: project the next heads while the current ones are attended, to hide the uploads of x")
+      ->group("Memory and speed (never change the result)")
+      ->needs(schedule);
   dial("--q-chunk", options.dials.q_chunk, "Queries attended at a time, tokens; 0 all");
   dial("--kv-chunk", options.dials.kv_chunk, "Tokens projected to q, k, v at a time; 0 all");
   dial("--mlp-chunk", options.dials.mlp_chunk, "Tokens of out_proj and MLP at a time; 0 all");

@@ -31,6 +31,7 @@ std::string Dials::describe() const {
   if (schedule != Schedule::kResident) text += fmt::format(" g={}", head_group);
   text += fmt::format(" q={} kv={} mlp={} head={}", q_chunk, kv_chunk, mlp_chunk, head_chunk);
   if (schedule == Schedule::kHeadGroups && attention_out_on_device) text += " o=device";
+  if (schedule == Schedule::kFlat && project_ahead) text += " ahead";
   return text;
 }
 

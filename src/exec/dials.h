@@ -20,7 +20,8 @@ struct Dials {
   std::int64_t head_chunk = 2048;  // rows of the output heads at a time
   std::int64_t min_tokens = 0;  // a sequence shorter than this is not chunked at all: resident, whole-length
   bool attention_out_on_device =
-      false;  // head-groups: keep O (14 kB a token) on the device instead of the host
+      false;                   // head-groups: keep O (14 kB a token) on the device instead of the host
+  bool project_ahead = false;  // flat: q, k, v of the next heads between the query chunks of the current ones
 
   std::string describe() const;  // "flat g=8 q=2048 kv=2048 mlp=2048 head=2048"
 };

@@ -17,13 +17,15 @@ constexpr std::array<std::int64_t, 3> kRoomyChunks{2048, 1024, 512};
 constexpr std::array<std::int64_t, 3> kTightChunks{256, 128, 64};
 constexpr std::int64_t kMostGroupedHeads = 8;  // more at once are no faster
 
-Dials with_chunks(Schedule schedule, std::int64_t head_group, std::int64_t chunk) {
+Dials with_chunks(Schedule schedule, std::int64_t head_group, std::int64_t chunk,
+                  bool project_ahead = false) {
   return {.schedule = schedule,
           .head_group = head_group,
           .q_chunk = chunk,
           .kv_chunk = chunk,
           .mlp_chunk = chunk,
-          .head_chunk = chunk};
+          .head_chunk = chunk,
+          .project_ahead = project_ahead};
 }
 
 std::string largest_holders(const Footprint& footprint) {
@@ -73,15 +75,16 @@ bool fits(const Footprint& footprint, const Budgets& budgets) {
 
 std::vector<Dials> dial_ladder(const spec::ModelSpec& spec, std::int64_t tokens) {
   std::vector<Dials> ladder;
-  const auto add_grouped = [&](Schedule schedule, std::int64_t chunk) {
+  const auto add_grouped = [&](Schedule schedule, std::int64_t chunk, bool project_ahead = false) {
     for (std::int64_t group = std::min(kMostGroupedHeads, spec.heads); group > 0; group /= 2)
-      ladder.push_back(with_chunks(schedule, group, std::min(chunk, tokens)));
+      ladder.push_back(with_chunks(schedule, group, std::min(chunk, tokens), project_ahead));
   };
   for (const auto& tier : {kRoomyChunks, kTightChunks}) {
     for (const std::int64_t chunk : tier)
       ladder.push_back(with_chunks(Schedule::kResident, spec.heads, std::min(chunk, tokens)));
-    for (const Schedule schedule : {Schedule::kHeadGroups, Schedule::kFlat})
-      for (const std::int64_t chunk : tier) add_grouped(schedule, chunk);
+    for (const std::int64_t chunk : tier) add_grouped(Schedule::kHeadGroups, chunk);
+    for (const bool ahead : {true, false})
+      for (const std::int64_t chunk : tier) add_grouped(Schedule::kFlat, chunk, ahead);
   }
   return ladder;
 }

@@ -57,6 +57,7 @@ Dials effective_dials(Dials dials, const spec::ModelSpec& spec, std::int64_t tok
        {std::pair{"q_chunk", &dials.q_chunk}, std::pair{"kv_chunk", &dials.kv_chunk},
         std::pair{"mlp_chunk", &dials.mlp_chunk}, std::pair{"head_chunk", &dials.head_chunk}})
     *chunk = clip(name, *chunk, tokens);
+  if (dials.schedule != Schedule::kFlat || dials.head_group == spec.heads) dials.project_ahead = false;
   if (tokens < dials.min_tokens)
     dials = {.schedule = Schedule::kResident,
              .head_group = spec.heads,
@@ -92,8 +93,9 @@ Sequence::Sequence(Context context, const spec::ModelSpec& spec, DType compute, 
                spec.inner() * element_bytes(compute), std::max(query_rows, dials_.mlp_chunk),
                "O (attention output)");
   }
-  k_ = allocate("k of the heads attended", head_bytes);
-  v_ = allocate("v of the heads attended", head_bytes);
+  kv_[0] = {allocate("k of the heads attended", head_bytes), allocate("v of the heads attended", head_bytes)};
+  if (dials_.project_ahead)
+    kv_[1] = {allocate("k of the heads to come", head_bytes), allocate("v of the heads to come", head_bytes)};
   scratch_ = allocate("scratch of a chunk", std::max(scratch_bytes(), extra_scratch_bytes));
   if (rotates)
     positions_.emplace(context,
@@ -156,12 +158,12 @@ void Sequence::project(const BlockContext& block, std::int64_t start, std::int64
   model::project_heads(context_.backend, spec_, compute_, block.weights, chunk, x, targets, scratch.project);
 }
 
-void Sequence::attend(std::int64_t heads, const void* q, std::int64_t q_head_stride, std::int64_t rows,
-                      void* o, std::int64_t o_token_stride) {
+void Sequence::attend(std::int64_t heads, const void* q, std::int64_t q_head_stride, const KeyValues& kv,
+                      std::int64_t rows, void* o, std::int64_t o_token_stride) {
   const std::int64_t d = spec_.head_dim;
   ops::attention(context_.backend, {.q = q,
-                                    .k = k_.data(),
-                                    .v = v_.data(),
+                                    .k = kv.k.data(),
+                                    .v = kv.v.data(),
                                     .o = o,
                                     .dtype = compute_,
                                     .heads = heads,
@@ -182,8 +184,8 @@ void Sequence::run_resident(const BlockContext& block) {
   for_chunks(tokens_, dials_.kv_chunk, [&](std::int64_t start, std::int64_t rows) {
     const model::HeadTargets targets{.first = 0,
                                      .count = spec_.heads,
-                                     .k = head_row(k_, start),
-                                     .v = head_row(v_, start),
+                                     .k = head_row(kv_[0].k, start),
+                                     .v = head_row(kv_[0].v, start),
                                      .kv_head_stride = tokens_ * spec_.head_dim};
     project(block, start, rows, x_.read(start, rows), targets, Carver(scratch_.data()));
     x_.done();
@@ -207,18 +209,31 @@ void Sequence::resident_queries(const BlockContext& block, std::int64_t start, s
     project(block, start + first, count, x_.read(start + first, count), targets, carver);
     x_.done();
   });
-  attend(spec_.heads, query.q, rows * spec_.head_dim, rows, query.o, spec_.inner());
+  attend(spec_.heads, query.q, rows * spec_.head_dim, kv_[0], rows, query.o, spec_.inner());
   for_chunks(rows, dials_.mlp_chunk, [&](std::int64_t first, std::int64_t count) {
     finish_rows(block, start + first, count, static_cast<std::byte*>(query.o) + first * o_row_bytes, carver);
   });
 }
 
+Sequence::HeadGroup Sequence::group_at(std::int64_t first_head) const {
+  const std::int64_t group_idx = first_head / dials_.head_group;
+  return {first_head, std::min(dials_.head_group, spec_.heads - first_head),
+          &kv_[dials_.project_ahead ? group_idx % 2 : 0]};
+}
+
 void Sequence::run_grouped(const BlockContext& block) {
   x_.begin_phase();
-  for_chunks(spec_.heads, dials_.head_group, [&](std::int64_t first_head, std::int64_t heads) {
-    project_group(block, first_head, heads);
-    attend_group(first_head, heads);
-  });
+  const bool ahead = dials_.project_ahead;
+  if (ahead) project_group(block, group_at(0), 0, tokens_);
+  for (std::int64_t head = 0; head < spec_.heads; head += dials_.head_group) {
+    const HeadGroup group = group_at(head);
+    const bool has_next = head + group.count < spec_.heads;
+    if (!ahead) project_group(block, group, 0, tokens_);
+    for_chunks(tokens_, dials_.q_chunk, [&](std::int64_t start, std::int64_t rows) {
+      attend_group(group, start, rows);
+      if (ahead && has_next) project_group(block, group_at(head + group.count), start, rows);
+    });
+  }
   o_->begin_phase();
   for_chunks(tokens_, dials_.mlp_chunk, [&](std::int64_t start, std::int64_t rows) {
     finish_rows(block, start, rows, o_->read(start, rows), Carver(scratch_.data()));
@@ -226,29 +241,31 @@ void Sequence::run_grouped(const BlockContext& block) {
   });
 }
 
-void Sequence::project_group(const BlockContext& block, std::int64_t first_head, std::int64_t heads) {
-  for_chunks(tokens_, dials_.kv_chunk, [&](std::int64_t start, std::int64_t rows) {
+// q, k and v of the group for rows [start, start + rows).
+void Sequence::project_group(const BlockContext& block, const HeadGroup& group, std::int64_t start,
+                             std::int64_t rows) {
+  for_chunks(rows, dials_.kv_chunk, [&](std::int64_t first, std::int64_t count) {
+    const std::int64_t token0 = start + first;
     const std::int64_t head_stride = tokens_ * spec_.head_dim;
-    const model::HeadTargets targets{.first = first_head,
-                                     .count = heads,
-                                     .q = head_row(q_, start),
-                                     .k = head_row(k_, start),
-                                     .v = head_row(v_, start),
+    const model::HeadTargets targets{.first = group.first,
+                                     .count = group.count,
+                                     .q = head_row(q_, token0),
+                                     .k = head_row(group.kv->k, token0),
+                                     .v = head_row(group.kv->v, token0),
                                      .q_head_stride = head_stride,
                                      .kv_head_stride = head_stride};
-    project(block, start, rows, x_.read(start, rows), targets, Carver(scratch_.data()));
+    project(block, token0, count, x_.read(token0, count), targets, Carver(scratch_.data()));
     x_.done();
   });
 }
 
-void Sequence::attend_group(std::int64_t first_head, std::int64_t heads) {
+void Sequence::attend_group(const HeadGroup& group, std::int64_t start, std::int64_t rows) {
   const std::int64_t head_bytes = spec_.head_dim * element_bytes(compute_);
-  for_chunks(tokens_, dials_.q_chunk, [&](std::int64_t start, std::int64_t rows) {
-    const RowStore::Window o = o_->write_columns(start, rows, first_head * head_bytes, heads * head_bytes);
-    attend(heads, head_row(q_, start), tokens_ * spec_.head_dim, rows, o.data,
-           o.pitch_bytes / element_bytes(compute_));
-    o_->done_dirty();
-  });
+  const RowStore::Window o =
+      o_->write_columns(start, rows, group.first * head_bytes, group.count * head_bytes);
+  attend(group.count, head_row(q_, start), tokens_ * spec_.head_dim, *group.kv, rows, o.data,
+         o.pitch_bytes / element_bytes(compute_));
+  o_->done_dirty();
 }
 
 void Sequence::finish_rows(const BlockContext& block, std::int64_t start, std::int64_t rows, const void* o,

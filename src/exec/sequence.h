@@ -2,8 +2,14 @@
 //
 //   resident     x, K and V of all heads on the device; per query chunk: q, attention, out_proj, MLP
 //   head-groups  x and q, K, V of g heads on the device; O of each group goes to its home; then out_proj and
-//   MLP by rows flat         as head-groups, with x at home in pinned memory: device bytes grow by g x 3 x
-//   128 elements a token only
+//                MLP by rows
+//   flat         as head-groups, with x at home in pinned memory: device bytes grow by g x 3 x 128 elements a
+//                token only, g x 5 x 128 when projecting ahead
+//
+// Projecting ahead: flat reads all of x once for each head group, and projecting a chunk takes the device far
+// less time than bringing it there. So the q, k, v of the next group are projected between the query chunks
+// of the current one, whose attention gives the uploads time. The rows of q that have been attended are
+// overwritten in place; K and V need a second pair of buffers.
 //
 // The schedule decides where bytes are and when; every op sees the same rows and computes the same values.
 #pragma once
@@ -49,14 +55,25 @@ class Sequence {
   void* scratch() const { return scratch_.data(); }
 
  private:
+  struct KeyValues {
+    mem::Buffer k, v;  // [heads attended][tokens][128] C
+  };
+
   void run_resident(const BlockContext& block);
   void run_grouped(const BlockContext& block);
   void project(const BlockContext& block, std::int64_t start, std::int64_t rows, const void* x,
                const model::HeadTargets& targets, model::Carver carver);
-  void project_group(const BlockContext& block, std::int64_t first_head, std::int64_t heads);
-  void attend_group(std::int64_t first_head, std::int64_t heads);
-  void attend(std::int64_t heads, const void* q, std::int64_t q_head_stride, std::int64_t rows, void* o,
-              std::int64_t o_token_stride);
+  // Heads [first, first + count) and where their keys and values are.
+  struct HeadGroup {
+    std::int64_t first = 0, count = 0;
+    const KeyValues* kv = nullptr;
+  };
+  HeadGroup group_at(std::int64_t first_head) const;
+  void project_group(const BlockContext& block, const HeadGroup& group, std::int64_t start,
+                     std::int64_t rows);
+  void attend_group(const HeadGroup& group, std::int64_t start, std::int64_t rows);
+  void attend(std::int64_t heads, const void* q, std::int64_t q_head_stride, const KeyValues& kv,
+              std::int64_t rows, void* o, std::int64_t o_token_stride);
   void resident_queries(const BlockContext& block, std::int64_t start, std::int64_t rows);
   const void* rope_rows(const BlockContext& block, std::int64_t start, std::int64_t rows, void* table);
   void finish_rows(const BlockContext& block, std::int64_t start, std::int64_t rows, const void* o,
@@ -71,7 +88,8 @@ class Sequence {
   Dials dials_;
   RowStore x_;
   std::optional<RowStore> o_;  // grouped schedules: [tokens, I] C
-  mem::Buffer q_, k_, v_;      // [heads of a group][tokens][128] C; resident has no q_
+  mem::Buffer q_;              // grouped schedules: [heads of a group][tokens][128] C
+  KeyValues kv_[2];            // the second one when projecting ahead
   mem::Buffer scratch_;
   std::optional<UploadRing> positions_;
 };

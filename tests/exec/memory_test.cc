@@ -56,7 +56,8 @@ TEST(Footprint, IsWhatARunMeasures) {
   }
 }
 
-std::int64_t flat_device_bytes(const CheckpointFile& file, std::int64_t latent_t, std::int64_t head_group) {
+std::int64_t flat_device_bytes(const CheckpointFile& file, std::int64_t latent_t, std::int64_t head_group,
+                               bool project_ahead) {
   spec::JobSpec job = ragged_job();
   job.latent_t = latent_t;
   const spec::Layout layout(job);
@@ -65,17 +66,22 @@ std::int64_t flat_device_bytes(const CheckpointFile& file, std::int64_t latent_t
                                                .q_chunk = 64,
                                                .kv_chunk = 64,
                                                .mlp_chunk = 64,
-                                               .head_chunk = 64}};
+                                               .head_chunk = 64,
+                                               .project_ahead = project_ahead}};
   return measure_footprint(file.get(), layout, options, true).peak_bytes(Space::kDevice);
 }
 
-TEST(Footprint, FlatGrowsByHeadGroupTimes768BytesAToken) {
+TEST(Footprint, FlatGrowsByTheHeadsHeldAndNothingElse) {
   const CheckpointFile file(small_spec(), false);
   constexpr std::int64_t kRowsPerFrame = 7 * 8, kShort = 64,
-                         kLong = 512;  // frames; rows a multiple of 256 B apart
+                         kLong = 512;           // frames; rows a multiple of 256 B apart
+  constexpr std::int64_t kHeadBytes = 128 * 2;  // a token's q, k or v of one head in bf16
   for (const std::int64_t g : {1, 2, 3})
-    EXPECT_EQ(flat_device_bytes(file, kLong, g) - flat_device_bytes(file, kShort, g),
-              (kLong - kShort) * kRowsPerFrame * g * 768);
+    for (const bool ahead : {false, true}) {
+      const std::int64_t heads_held = ahead && g < small_spec().heads ? 5 * g : 3 * g;
+      EXPECT_EQ(flat_device_bytes(file, kLong, g, ahead) - flat_device_bytes(file, kShort, g, ahead),
+                (kLong - kShort) * kRowsPerFrame * heads_held * kHeadBytes);
+    }
 }
 
 // "--vram N --ram M" out of a refusal.

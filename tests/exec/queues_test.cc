@@ -58,7 +58,14 @@ TEST_P(OrderedQueues, OrderedByEventsAlone) {
         .q_chunk = 64,
         .kv_chunk = 50,
         .mlp_chunk = 33,
-        .head_chunk = 29}})
+        .head_chunk = 29},
+        exec::Dials{.schedule = exec::Schedule::kFlat,
+        .head_group = 1,
+        .q_chunk = 64,
+        .kv_chunk = 25,
+        .mlp_chunk = 70,
+        .head_chunk = 50,
+        .project_ahead = true}})
     for (std::uint64_t seed = 1; seed <= 8; ++seed) {
       mem::Accountant books(mem::make_heap_allocator(/*poison=*/true));
       const auto inner = cpu::make_backend(1, books);
