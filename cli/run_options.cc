@@ -67,11 +67,13 @@ void add_memory(CLI::App& command, RunOptions& options) {
     group(flag, value, help)->capture_default_str()->check(whole(0, kMaxTokens))->needs(schedule);
   };
   dial("--head-group", options.dials.head_group, "Heads attended at a time; head-groups and flat");
-  command
-      .add_flag("--project-ahead", options.dials.project_ahead,
-                "flat: project the next heads while the current ones are attended, to hide the uploads of x")
-      ->group("Memory and speed (never change the result)")
-      ->needs(schedule);
+  const auto flag = [&](const char* name, bool& value, const char* help) {
+    command.add_flag(name, value, help)->group("Memory and speed (never change the result)")->needs(schedule);
+  };
+  flag("--project-ahead", options.dials.project_ahead,
+       "flat: project the next heads while the current ones are attended, to hide the uploads of x");
+  flag("--keep-projection-input", options.dials.keep_projection_input,
+       "head-groups and flat: keep the input of qkv_proj for the heads to come");
   dial("--q-chunk", options.dials.q_chunk, "Queries attended at a time, tokens; 0 all");
   dial("--kv-chunk", options.dials.kv_chunk, "Tokens projected to q, k, v at a time; 0 all");
   dial("--mlp-chunk", options.dials.mlp_chunk, "Tokens of out_proj and MLP at a time; 0 all");

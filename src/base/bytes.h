@@ -15,4 +15,9 @@ std::int64_t parse_bytes(std::string_view text);
 // "1.23 GiB", "456 B".
 std::string format_bytes(std::int64_t bytes);
 
+// The smallest multiple of `granule` that is not less.
+constexpr std::int64_t round_up(std::int64_t bytes, std::int64_t granule) {
+  return (bytes + granule - 1) / granule * granule;
+}
+
 }  // namespace h3s

@@ -24,8 +24,8 @@ ConditioningStage::ConditioningStage(Context context, const spec::ModelSpec& spe
     : context_(context),
       spec_(spec),
       compute_(compute),
-      sequence_(context, spec, compute, text_len, dials, /*rotates=*/false,
-                text_scratch_bytes(spec, text_len, dials)),
+      sequence_(context, spec, compute, text_len, dials,
+                {.extra_scratch_bytes = text_scratch_bytes(spec, text_len, dials)}),
       text_rows_(context, sequence_.dials().kv_chunk * spec.text_dim * element_bytes(compute), "text rows"),
       slot_(context, loader.conditioning_bytes(), "text projection"),
       drain_(context) {}

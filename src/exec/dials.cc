@@ -32,6 +32,7 @@ std::string Dials::describe() const {
   text += fmt::format(" q={} kv={} mlp={} head={}", q_chunk, kv_chunk, mlp_chunk, head_chunk);
   if (schedule == Schedule::kHeadGroups && attention_out_on_device) text += " o=device";
   if (schedule == Schedule::kFlat && project_ahead) text += " ahead";
+  if (schedule != Schedule::kResident && keep_projection_input) text += " keep";
   return text;
 }
 

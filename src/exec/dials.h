@@ -22,6 +22,8 @@ struct Dials {
   bool attention_out_on_device =
       false;                   // head-groups: keep O (14 kB a token) on the device instead of the host
   bool project_ahead = false;  // flat: q, k, v of the next heads between the query chunks of the current ones
+  bool keep_projection_input =
+      false;  // head-groups, flat: qkv_proj's input (int8: 5.4 kB a token) is kept for the groups to come
 
   std::string describe() const;  // "flat g=8 q=2048 kv=2048 mlp=2048 head=2048"
 };

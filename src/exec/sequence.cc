@@ -39,12 +39,13 @@ struct QueryScratch {
 
 struct ProjectionScratch {
   void* rope;  // [rows, 96]
-  model::ProjectScratch project;
+  model::ProjectionInputSpace input;
+  void* qkv;  // [rows, parts * heads * 128]
   ProjectionScratch(Carver& carver, const spec::ModelSpec& spec, DType compute, std::int64_t rows,
                     std::int64_t heads, std::int64_t parts)
-      : rope(carver.take_bytes(rows * kRopeColumns * element_bytes(compute))) {
-    project.take(carver, spec, compute, rows, heads, parts);
-  }
+      : rope(carver.take_bytes(rows * kRopeColumns * element_bytes(compute))),
+        input(model::ProjectionInputSpace::take(carver, spec, compute, rows)),
+        qkv(carver.take_bytes(rows * parts * heads * spec.head_dim * element_bytes(compute))) {}
 };
 
 }  // namespace
@@ -57,7 +58,9 @@ Dials effective_dials(Dials dials, const spec::ModelSpec& spec, std::int64_t tok
        {std::pair{"q_chunk", &dials.q_chunk}, std::pair{"kv_chunk", &dials.kv_chunk},
         std::pair{"mlp_chunk", &dials.mlp_chunk}, std::pair{"head_chunk", &dials.head_chunk}})
     *chunk = clip(name, *chunk, tokens);
-  if (dials.schedule != Schedule::kFlat || dials.head_group == spec.heads) dials.project_ahead = false;
+  const bool one_group = dials.schedule == Schedule::kResident || dials.head_group == spec.heads;
+  if (one_group || dials.schedule != Schedule::kFlat) dials.project_ahead = false;
+  if (one_group) dials.keep_projection_input = false;
   if (tokens < dials.min_tokens)
     dials = {.schedule = Schedule::kResident,
              .head_group = spec.heads,
@@ -70,7 +73,7 @@ Dials effective_dials(Dials dials, const spec::ModelSpec& spec, std::int64_t tok
 }
 
 Sequence::Sequence(Context context, const spec::ModelSpec& spec, DType compute, std::int64_t tokens,
-                   const Dials& dials, bool rotates, std::int64_t extra_scratch_bytes)
+                   const Dials& dials, const Needs& needs)
     : context_(context),
       spec_(spec),
       compute_(compute),
@@ -96,8 +99,8 @@ Sequence::Sequence(Context context, const spec::ModelSpec& spec, DType compute, 
   kv_[0] = {allocate("k of the heads attended", head_bytes), allocate("v of the heads attended", head_bytes)};
   if (dials_.project_ahead)
     kv_[1] = {allocate("k of the heads to come", head_bytes), allocate("v of the heads to come", head_bytes)};
-  scratch_ = allocate("scratch of a chunk", std::max(scratch_bytes(), extra_scratch_bytes));
-  if (rotates)
+  scratch_ = allocate("scratch of a chunk", std::max(scratch_bytes(), needs.extra_scratch_bytes));
+  if (needs.rotates)
     positions_.emplace(context,
                        dials_.kv_chunk * kernels::kRopeAxes * static_cast<std::int64_t>(sizeof(double)),
                        "position ids of a chunk");
@@ -146,16 +149,31 @@ const void* Sequence::rope_rows(const BlockContext& block, std::int64_t start, s
   return table;
 }
 
-void Sequence::project(const BlockContext& block, std::int64_t start, std::int64_t rows, const void* x,
+void Sequence::project(const BlockContext& block, std::int64_t start, std::int64_t rows, Input from,
                        const model::HeadTargets& targets, Carver carver) {
   const std::int64_t parts = (targets.q != nullptr) + (targets.k != nullptr) + (targets.v != nullptr);
   const ProjectionScratch scratch(carver, spec_, compute_, rows, targets.count, parts);
+  const model::LinearWeight& qkv = block.weights.qkv;
   model::Chunk chunk{.token0 = start,
                      .rows = rows,
                      .modulate = block.modulation.table != nullptr,
                      .modulation = block.modulation,
                      .rope = rope_rows(block, start, rows, scratch.rope)};
-  model::project_heads(context_.backend, spec_, compute_, block.weights, chunk, x, targets, scratch.project);
+  model::LinearInput input;
+  if (from == Input::kKept) {
+    input = model::kept_input(spec_, compute_, qkv, rows, kept_->read(start, rows));
+  } else {
+    const model::ProjectionInputSpace space =
+        from == Input::kMake
+            ? scratch.input
+            : model::kept_input_space(spec_, qkv, rows, kept_->write(start, rows), scratch.input);
+    input = model::projection_input(context_.backend, spec_, compute_, block.weights, chunk,
+                                    x_.read(start, rows), space);
+    x_.done();
+  }
+  model::project_heads(context_.backend, spec_, compute_, block.weights, chunk, input, targets, scratch.qkv);
+  if (from == Input::kMakeAndKeep) kept_->done_dirty();
+  if (from == Input::kKept) kept_->done();
 }
 
 void Sequence::attend(std::int64_t heads, const void* q, std::int64_t q_head_stride, const KeyValues& kv,
@@ -187,8 +205,7 @@ void Sequence::run_resident(const BlockContext& block) {
                                      .k = head_row(kv_[0].k, start),
                                      .v = head_row(kv_[0].v, start),
                                      .kv_head_stride = tokens_ * spec_.head_dim};
-    project(block, start, rows, x_.read(start, rows), targets, Carver(scratch_.data()));
-    x_.done();
+    project(block, start, rows, Input::kMake, targets, Carver(scratch_.data()));
   });
   for_chunks(tokens_, dials_.q_chunk,
              [&](std::int64_t start, std::int64_t rows) { resident_queries(block, start, rows); });
@@ -206,8 +223,7 @@ void Sequence::resident_queries(const BlockContext& block, std::int64_t start, s
                                      .count = spec_.heads,
                                      .q = static_cast<std::byte*>(query.q) + first * q_row_bytes,
                                      .q_head_stride = rows * spec_.head_dim};
-    project(block, start + first, count, x_.read(start + first, count), targets, carver);
-    x_.done();
+    project(block, start + first, count, Input::kMake, targets, carver);
   });
   attend(spec_.heads, query.q, rows * spec_.head_dim, kv_[0], rows, query.o, spec_.inner());
   for_chunks(rows, dials_.mlp_chunk, [&](std::int64_t first, std::int64_t count) {
@@ -223,22 +239,31 @@ Sequence::HeadGroup Sequence::group_at(std::int64_t first_head) const {
 
 void Sequence::run_grouped(const BlockContext& block) {
   x_.begin_phase();
-  const bool ahead = dials_.project_ahead;
-  if (ahead) project_group(block, group_at(0), 0, tokens_);
-  for (std::int64_t head = 0; head < spec_.heads; head += dials_.head_group) {
-    const HeadGroup group = group_at(head);
-    const bool has_next = head + group.count < spec_.heads;
-    if (!ahead) project_group(block, group, 0, tokens_);
-    for_chunks(tokens_, dials_.q_chunk, [&](std::int64_t start, std::int64_t rows) {
-      attend_group(group, start, rows);
-      if (ahead && has_next) project_group(block, group_at(head + group.count), start, rows);
-    });
-  }
+  for_chunks(tokens_, dials_.q_chunk,
+             [&](std::int64_t start, std::int64_t rows) { project_group(block, group_at(0), start, rows); });
+  if (kept_) kept_->begin_phase();
+  for (std::int64_t head = 0; head < spec_.heads; head += dials_.head_group) attend_group(block, head);
   o_->begin_phase();
   for_chunks(tokens_, dials_.mlp_chunk, [&](std::int64_t start, std::int64_t rows) {
     finish_rows(block, start, rows, o_->read(start, rows), Carver(scratch_.data()));
     o_->done();
   });
+}
+
+// All queries of the group at `head`; then, or chunk by chunk in between, the next group is projected. Chunks
+// of the projection lie within those of the queries throughout, because kept rows are laid out chunk by
+// chunk.
+void Sequence::attend_group(const BlockContext& block, std::int64_t head) {
+  const HeadGroup group = group_at(head);
+  const bool has_next = head + group.count < spec_.heads;
+  const auto project_next = [&](std::int64_t start, std::int64_t rows) {
+    if (has_next) project_group(block, group_at(head + group.count), start, rows);
+  };
+  for_chunks(tokens_, dials_.q_chunk, [&](std::int64_t start, std::int64_t rows) {
+    attend_queries(group, start, rows);
+    if (dials_.project_ahead) project_next(start, rows);
+  });
+  if (!dials_.project_ahead) for_chunks(tokens_, dials_.q_chunk, project_next);
 }
 
 // q, k and v of the group for rows [start, start + rows).
@@ -254,12 +279,12 @@ void Sequence::project_group(const BlockContext& block, const HeadGroup& group, 
                                      .v = head_row(group.kv->v, token0),
                                      .q_head_stride = head_stride,
                                      .kv_head_stride = head_stride};
-    project(block, token0, count, x_.read(token0, count), targets, Carver(scratch_.data()));
-    x_.done();
+    const Input from = !kept_ ? Input::kMake : group.first == 0 ? Input::kMakeAndKeep : Input::kKept;
+    project(block, token0, count, from, targets, Carver(scratch_.data()));
   });
 }
 
-void Sequence::attend_group(const HeadGroup& group, std::int64_t start, std::int64_t rows) {
+void Sequence::attend_queries(const HeadGroup& group, std::int64_t start, std::int64_t rows) {
   const std::int64_t head_bytes = spec_.head_dim * element_bytes(compute_);
   const RowStore::Window o =
       o_->write_columns(start, rows, group.first * head_bytes, group.count * head_bytes);

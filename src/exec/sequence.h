@@ -11,6 +11,10 @@
 // of the current one, whose attention gives the uploads time. The rows of q that have been attended are
 // overwritten in place; K and V need a second pair of buffers.
 //
+// Keeping the projection input: each head group projects the same normalised (and quantised) rows. The first
+// group keeps them where x is at home, the others read them instead of x: no norm, and half of the bytes when
+// quantised.
+//
 // The schedule decides where bytes are and when; every op sees the same rows and computes the same values.
 #pragma once
 
@@ -40,9 +44,13 @@ Dials effective_dials(Dials dials, const spec::ModelSpec& spec, std::int64_t tok
 
 class Sequence {
  public:
-  // `extra_scratch_bytes`: what stages outside the blocks need at least; see scratch().
+  struct Needs {
+    bool rotates = false;
+    std::int64_t extra_scratch_bytes = 0;   // what stages outside the blocks need at least; see scratch()
+    std::int64_t kept_input_row_bytes = 0;  // of the blocks to come; 0: dials that keep inputs are not used
+  };
   Sequence(Context context, const spec::ModelSpec& spec, DType compute, std::int64_t tokens,
-           const Dials& dials, bool rotates, std::int64_t extra_scratch_bytes = 0);
+           const Dials& dials, const Needs& needs);
 
   std::int64_t tokens() const { return tokens_; }
   const Dials& dials() const { return dials_; }  // as they apply: chunks clipped to the sequence
@@ -61,7 +69,9 @@ class Sequence {
 
   void run_resident(const BlockContext& block);
   void run_grouped(const BlockContext& block);
-  void project(const BlockContext& block, std::int64_t start, std::int64_t rows, const void* x,
+  // From x; the first and the later groups of a block may leave and find the input in the kept rows.
+  enum class Input { kMake, kMakeAndKeep, kKept };
+  void project(const BlockContext& block, std::int64_t start, std::int64_t rows, Input from,
                const model::HeadTargets& targets, model::Carver carver);
   // Heads [first, first + count) and where their keys and values are.
   struct HeadGroup {
@@ -71,7 +81,8 @@ class Sequence {
   HeadGroup group_at(std::int64_t first_head) const;
   void project_group(const BlockContext& block, const HeadGroup& group, std::int64_t start,
                      std::int64_t rows);
-  void attend_group(const HeadGroup& group, std::int64_t start, std::int64_t rows);
+  void attend_group(const BlockContext& block, std::int64_t head);
+  void attend_queries(const HeadGroup& group, std::int64_t start, std::int64_t rows);
   void attend(std::int64_t heads, const void* q, std::int64_t q_head_stride, const KeyValues& kv,
               std::int64_t rows, void* o, std::int64_t o_token_stride);
   void resident_queries(const BlockContext& block, std::int64_t start, std::int64_t rows);
@@ -87,9 +98,10 @@ class Sequence {
   std::int64_t tokens_;
   Dials dials_;
   RowStore x_;
-  std::optional<RowStore> o_;  // grouped schedules: [tokens, I] C
-  mem::Buffer q_;              // grouped schedules: [heads of a group][tokens][128] C
-  KeyValues kv_[2];            // the second one when projecting ahead
+  std::optional<RowStore> o_;     // grouped schedules: [tokens, I] C
+  std::optional<RowStore> kept_;  // [tokens, model::kept_input_row_bytes]
+  mem::Buffer q_;                 // grouped schedules: [heads of a group][tokens][128] C
+  KeyValues kv_[2];               // the second one when projecting ahead
   mem::Buffer scratch_;
   std::optional<UploadRing> positions_;
 };

@@ -6,6 +6,7 @@
 
 #include "base/dispatch.h"
 #include "checkpoint/quantize_int8.h"
+#include "model/block.h"
 
 namespace h3s::exec {
 
@@ -225,6 +226,15 @@ std::int64_t WeightLoader::block_slot_bytes() const {
   for (std::int64_t i = 0; i < checkpoint_.spec().refiner_layers; ++i) {
     load_block(fmt::format("token_refiner.blocks.{}", i), false, {}, &used);
     most = std::max(most, used);
+  }
+  return most;
+}
+
+std::int64_t WeightLoader::kept_input_row_bytes() const {
+  std::int64_t most = 0, used = 0;
+  for (std::int64_t i = 0; i < checkpoint_.spec().layers; ++i) {
+    const model::BlockWeights block = load_block(fmt::format("blocks.{}", i), true, {}, &used);
+    most = std::max(most, model::kept_input_row_bytes(checkpoint_.spec(), compute_, block.qkv));
   }
   return most;
 }

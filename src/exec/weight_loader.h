@@ -31,6 +31,8 @@ class WeightLoader {
 
   // Bytes a slot needs for any block of the network, refiner included.
   std::int64_t block_slot_bytes() const;
+  // Of any block but the refiner's: see model::kept_input_row_bytes().
+  std::int64_t kept_input_row_bytes() const;
   std::int64_t global_bytes() const;
   std::int64_t conditioning_bytes() const;
 

@@ -3,6 +3,7 @@
 #include <algorithm>
 #include <utility>
 
+#include "base/bytes.h"
 #include "ops/ops.h"
 
 namespace h3s::model {
@@ -68,20 +69,41 @@ LinearInput swiglu_input(kernels::Backend& backend, const LinearWeight& fc2, DTy
 
 }  // namespace
 
-void ProjectScratch::take(Carver& carver, const spec::ModelSpec& spec, DType compute, std::int64_t rows,
-                          std::int64_t heads, std::int64_t parts) {
-  h = carver.take_bytes(rows * spec.hidden * element_bytes(compute));
-  qkv = carver.take_bytes(rows * parts * heads * spec.head_dim * element_bytes(compute));
-  quant = QuantScratch::take(carver, rows, spec.hidden);
+ProjectionInputSpace ProjectionInputSpace::take(Carver& carver, const spec::ModelSpec& spec, DType compute,
+                                                std::int64_t rows) {
+  void* h = carver.take_bytes(rows * spec.hidden * element_bytes(compute));
+  return {h, QuantScratch::take(carver, rows, spec.hidden)};
+}
+
+LinearInput projection_input(kernels::Backend& backend, const spec::ModelSpec& spec, DType compute,
+                             const BlockWeights& weights, const Chunk& chunk, const void* x,
+                             const ProjectionInputSpace& space) {
+  norm(backend, compute, chunk, x, weights.norm1, spec.hidden, kGainMsa, kShiftMsa, space.h);
+  return prepare_input(backend, weights.qkv, space.h, compute, spec.hidden, chunk.rows, space.quant);
+}
+
+std::int64_t kept_input_row_bytes(const spec::ModelSpec& spec, DType compute, const LinearWeight& qkv) {
+  if (!qkv.quantised()) return spec.hidden * element_bytes(compute);
+  constexpr std::int64_t kGranule = 16;  // rows start where a tile copy may
+  return round_up(spec.hidden + static_cast<std::int64_t>(sizeof(float)), kGranule);
+}
+
+ProjectionInputSpace kept_input_space(const spec::ModelSpec& spec, const LinearWeight& qkv, std::int64_t rows,
+                                      void* base, const ProjectionInputSpace& scratch) {
+  if (!qkv.quantised()) return {base, {}};
+  auto* codes = static_cast<std::int8_t*>(base);
+  return {scratch.h, {codes, reinterpret_cast<float*>(codes + rows * spec.hidden)}};
+}
+
+LinearInput kept_input(const spec::ModelSpec& spec, DType compute, const LinearWeight& qkv, std::int64_t rows,
+                       void* base) {
+  const ProjectionInputSpace space = kept_input_space(spec, qkv, rows, base, {});
+  return {space.h, compute, spec.hidden, rows, space.quant};
 }
 
 void project_heads(kernels::Backend& backend, const spec::ModelSpec& spec, DType compute,
-                   const BlockWeights& weights, const Chunk& chunk, const void* x, const HeadTargets& targets,
-                   const ProjectScratch& scratch) {
-  norm(backend, compute, chunk, x, weights.norm1, spec.hidden, kGainMsa, kShiftMsa, scratch.h);
-  const LinearInput input =
-      prepare_input(backend, weights.qkv, scratch.h, compute, spec.hidden, chunk.rows, scratch.quant);
-
+                   const BlockWeights& weights, const Chunk& chunk, const LinearInput& input,
+                   const HeadTargets& targets, void* qkv) {
   const std::int64_t width = targets.count * spec.head_dim;
   const std::int64_t wanted = (targets.q != nullptr) + (targets.k != nullptr) + (targets.v != nullptr);
   kernels::QkvArgs args{.src_stride = wanted * width,
@@ -91,7 +113,7 @@ void project_heads(kernels::Backend& backend, const spec::ModelSpec& spec, DType
                         .dtype = compute,
                         .m = chunk.rows,
                         .heads = targets.count};
-  auto* column = static_cast<std::byte*>(scratch.qkv);
+  auto* column = static_cast<std::byte*>(qkv);
   const auto part = [&](std::int64_t idx, void* dst, std::int64_t head_stride) -> kernels::QkvArgs::Part {
     if (dst == nullptr) return {};
     const LinearWeight rows = weights.qkv.slice(idx * spec.inner() + targets.first * spec.head_dim, width);

@@ -33,20 +33,32 @@ struct HeadTargets {
   std::int64_t q_head_stride = 0, kv_head_stride = 0;
 };
 
-// Scratch of project_heads for `rows` rows and `heads` heads, `parts` of {q, k, v}.
-struct ProjectScratch {
-  void* h = nullptr;    // [rows, D]
-  void* qkv = nullptr;  // [rows, parts * heads * 128]
-  QuantScratch quant;   // [rows, D]
-  void take(Carver& carver, const spec::ModelSpec& spec, DType compute, std::int64_t rows, std::int64_t heads,
-            std::int64_t parts);
+// Where the input of qkv_proj is made: h always; codes and scales only where the weight is quantised.
+struct ProjectionInputSpace {
+  void* h = nullptr;   // [rows, D]
+  QuantScratch quant;  // [rows, D]
+  static ProjectionInputSpace take(Carver& carver, const spec::ModelSpec& spec, DType compute,
+                                   std::int64_t rows);
 };
 
-// h = modulate(norm1(x)); the wanted rows of qkv_proj; q/k norm and rope into the attention layout. x [rows,
-// D] dense.
+// modulate(norm1(x)), ready for qkv_proj and any slice of it. x [rows, D] dense.
+LinearInput projection_input(kernels::Backend& backend, const spec::ModelSpec& spec, DType compute,
+                             const BlockWeights& weights, const Chunk& chunk, const void* x,
+                             const ProjectionInputSpace& space);
+
+// That input kept for the head groups after the first: bytes of a row, and where `rows` of them lie from
+// `base`. What a quantised weight does not read (h) is not kept; it stays in `scratch`.
+std::int64_t kept_input_row_bytes(const spec::ModelSpec& spec, DType compute, const LinearWeight& qkv);
+ProjectionInputSpace kept_input_space(const spec::ModelSpec& spec, const LinearWeight& qkv, std::int64_t rows,
+                                      void* base, const ProjectionInputSpace& scratch);
+LinearInput kept_input(const spec::ModelSpec& spec, DType compute, const LinearWeight& qkv, std::int64_t rows,
+                       void* base);
+
+// The wanted rows of qkv_proj on its input; q/k norm and rope into the attention layout.
+//   qkv [rows, parts * count * 128] C: scratch, `parts` of {q, k, v} being wanted
 void project_heads(kernels::Backend& backend, const spec::ModelSpec& spec, DType compute,
-                   const BlockWeights& weights, const Chunk& chunk, const void* x, const HeadTargets& targets,
-                   const ProjectScratch& scratch);
+                   const BlockWeights& weights, const Chunk& chunk, const LinearInput& input,
+                   const HeadTargets& targets, void* qkv);
 
 // Scratch of attention_out_and_mlp for `rows` rows.
 struct MlpScratch {

@@ -3,6 +3,7 @@
 
 #include <cstdint>
 
+#include "base/bytes.h"
 #include "mem/accountant.h"
 
 namespace h3s::model {
@@ -18,7 +19,7 @@ class Carver {
   }
   void* take_bytes(std::int64_t bytes) {
     const std::int64_t offset = used_;
-    used_ += (bytes + mem::kAlignment - 1) / mem::kAlignment * mem::kAlignment;
+    used_ += round_up(bytes, mem::kAlignment);
     return base_ == nullptr ? nullptr : base_ + offset;
   }
   std::int64_t used_bytes() const { return used_; }

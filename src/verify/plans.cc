@@ -15,7 +15,7 @@ using exec::Schedule;
 constexpr std::array<std::int64_t, 7> kChunks{1, 63, 64, 65, 127, 129, 259};
 
 Dials dials(Schedule schedule, std::int64_t group, std::int64_t q, std::int64_t kv, std::int64_t mlp,
-            std::int64_t head, bool o_on_device = false, bool project_ahead = false) {
+            std::int64_t head, bool o_on_device = false, bool project_ahead = false, bool keep = false) {
   return {.schedule = schedule,
           .head_group = group,
           .q_chunk = q,
@@ -23,12 +23,13 @@ Dials dials(Schedule schedule, std::int64_t group, std::int64_t q, std::int64_t 
           .mlp_chunk = mlp,
           .head_chunk = head,
           .attention_out_on_device = o_on_device,
-          .project_ahead = project_ahead};
+          .project_ahead = project_ahead,
+          .keep_projection_input = keep};
 }
 
 std::vector<NamedPlan> few() {
   return {{dials(Schedule::kResident, 0, 0, 0, 0, 0), 2},
-          {dials(Schedule::kHeadGroups, 8, 1024, 2048, 1024, 512), 2},
+          {dials(Schedule::kHeadGroups, 8, 1024, 2048, 1024, 512, true, false, true), 2},
           {dials(Schedule::kFlat, 4, 2048, 1024, 1536, 1024, false, true), 2}};
 }
 
@@ -40,7 +41,8 @@ std::vector<NamedPlan> some() {
           {dials(Schedule::kHeadGroups, 8, 0, 0, 0, 0), 1},
           {dials(Schedule::kFlat, 1, 65, 63, 64, 127), 2},
           {dials(Schedule::kFlat, 2, 259, 127, 129, 64), 3},
-          {dials(Schedule::kFlat, 1, 129, 64, 63, 65, false, true), 2},
+          {dials(Schedule::kFlat, 1, 129, 64, 63, 65, false, true, true), 2},
+          {dials(Schedule::kHeadGroups, 2, 65, 31, 64, 0, false, false, true), 2},
           {dials(Schedule::kFlat, 0, 1, 1, 1, 1), 1}};
 }
 
@@ -52,7 +54,7 @@ std::vector<NamedPlan> all() {
   for (const Schedule schedule : {Schedule::kResident, Schedule::kHeadGroups, Schedule::kFlat})
     for (std::size_t i = 0; i < kChunks.size(); ++i, ++count)
       plans.push_back({dials(schedule, static_cast<std::int64_t>(1 + count % 3), chunk(i), chunk(i + 1),
-                             chunk(i + 3), chunk(i + 5), count % 2 == 0, count % 2 == 0),
+                             chunk(i + 3), chunk(i + 5), count % 2 == 0, count % 2 == 0, count % 3 != 0),
                        static_cast<int>(1 + count % 4)});
   return plans;
 }

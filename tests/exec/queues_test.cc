@@ -65,7 +65,20 @@ TEST_P(OrderedQueues, OrderedByEventsAlone) {
         .kv_chunk = 25,
         .mlp_chunk = 70,
         .head_chunk = 50,
-        .project_ahead = true}})
+        .project_ahead = true},
+        exec::Dials{.schedule = exec::Schedule::kFlat,
+        .head_group = 1,
+        .q_chunk = 64,
+        .kv_chunk = 25,
+        .mlp_chunk = 70,
+        .head_chunk = 50,
+        .project_ahead = true,
+        .keep_projection_input = true},
+        exec::Dials{.schedule = exec::Schedule::kFlat,
+        .head_group = 1,
+        .q_chunk = 90,
+        .kv_chunk = 33,
+        .keep_projection_input = true}})
     for (std::uint64_t seed = 1; seed <= 8; ++seed) {
       mem::Accountant books(mem::make_heap_allocator(/*poison=*/true));
       const auto inner = cpu::make_backend(1, books);
