@@ -13,6 +13,7 @@ using model::Carver;
 namespace {
 
 constexpr std::int64_t kRopeColumns = 2 * kernels::kRopePairs;
+constexpr std::int64_t kPositionBytes = kernels::kRopeAxes * static_cast<std::int64_t>(sizeof(double));
 
 std::int64_t clip(const char* dial, std::int64_t value, std::int64_t most) {
   if (value < 0) fail(Status::kInvalidArgument, "[dials] {} must be 0 (all) or more, got {}", dial, value);
@@ -38,13 +39,11 @@ struct QueryScratch {
 };
 
 struct ProjectionScratch {
-  void* rope;  // [rows, 96]
   model::ProjectionInputSpace input;
   void* qkv;  // [rows, parts * heads * 128]
   ProjectionScratch(Carver& carver, const spec::ModelSpec& spec, DType compute, std::int64_t rows,
                     std::int64_t heads, std::int64_t parts)
-      : rope(carver.take_bytes(rows * kRopeColumns * element_bytes(compute))),
-        input(model::ProjectionInputSpace::take(carver, spec, compute, rows)),
+      : input(model::ProjectionInputSpace::take(carver, spec, compute, rows)),
         qkv(carver.take_bytes(rows * parts * heads * spec.head_dim * element_bytes(compute))) {}
 };
 
@@ -100,10 +99,10 @@ Sequence::Sequence(Context context, const spec::ModelSpec& spec, DType compute, 
   if (dials_.project_ahead)
     kv_[1] = {allocate("k of the heads to come", head_bytes), allocate("v of the heads to come", head_bytes)};
   scratch_ = allocate("scratch of a chunk", std::max(scratch_bytes(), needs.extra_scratch_bytes));
-  if (needs.rotates)
-    positions_.emplace(context,
-                       dials_.kv_chunk * kernels::kRopeAxes * static_cast<std::int64_t>(sizeof(double)),
-                       "position ids of a chunk");
+  if (!needs.rotates) return;
+  rotation_.emplace(context, home_of_x(dials_.schedule), tokens, kRopeColumns * element_bytes(compute),
+                    dials_.kv_chunk, "rotation of the positions");
+  positions_.emplace(context, dials_.kv_chunk * kPositionBytes, "position ids of a chunk");
 }
 
 std::int64_t Sequence::scratch_bytes() const {
@@ -134,19 +133,19 @@ void* Sequence::head_row(const mem::Buffer& buffer, std::int64_t row) const {
   return buffer.as<std::byte>() + row * spec_.head_dim * element_bytes(compute_);
 }
 
-const void* Sequence::rope_rows(const BlockContext& block, std::int64_t start, std::int64_t rows,
-                                void* table) {
-  if (block.layout == nullptr) return nullptr;
-  block.layout->positions(start, start + rows, static_cast<double*>(positions_->begin()));
-  const void* positions =
-      positions_->commit(rows * kernels::kRopeAxes * static_cast<std::int64_t>(sizeof(double)));
-  ops::rope_table(context_.backend, {.positions = static_cast<const double*>(positions),
-                                     .inv_freq = block.inv_freq,
-                                     .table = table,
-                                     .dtype = compute_,
-                                     .m = rows});
-  positions_->release();
-  return table;
+void Sequence::prepare_rotation(const spec::Layout& layout, const float* inv_freq) {
+  for_chunks(tokens_, dials_.kv_chunk, [&](std::int64_t start, std::int64_t rows) {
+    layout.positions(start, start + rows, static_cast<double*>(positions_->begin()));
+    const void* uploaded = positions_->commit(rows * kPositionBytes);
+    ops::rope_table(context_.backend, {.positions = static_cast<const double*>(uploaded),
+                                       .inv_freq = inv_freq,
+                                       .table = rotation_->write(start, rows),
+                                       .dtype = compute_,
+                                       .m = rows});
+    rotation_->done_dirty();
+    positions_->release();
+  });
+  rotation_->begin_phase();
 }
 
 void Sequence::project(const BlockContext& block, std::int64_t start, std::int64_t rows, Input from,
@@ -158,7 +157,7 @@ void Sequence::project(const BlockContext& block, std::int64_t start, std::int64
                      .rows = rows,
                      .modulate = block.modulation.table != nullptr,
                      .modulation = block.modulation,
-                     .rope = rope_rows(block, start, rows, scratch.rope)};
+                     .rope = rotation_ ? rotation_->read(start, rows) : nullptr};
   model::LinearInput input;
   if (from == Input::kKept) {
     input = model::kept_input(spec_, compute_, qkv, rows, kept_->read(start, rows));
@@ -172,6 +171,7 @@ void Sequence::project(const BlockContext& block, std::int64_t start, std::int64
     x_.done();
   }
   model::project_heads(context_.backend, spec_, compute_, block.weights, chunk, input, targets, scratch.qkv);
+  if (rotation_) rotation_->done();
   if (from == Input::kMakeAndKeep) kept_->done_dirty();
   if (from == Input::kKept) kept_->done();
 }

@@ -30,11 +30,9 @@
 
 namespace h3s::exec {
 
-// What a block needs beside its weights. Null layout: no rotation; null table: no modulation.
+// What a block needs beside the sequence: its weights and, where it modulates, a table.
 struct BlockContext {
   const model::BlockWeights& weights;
-  const spec::Layout* layout = nullptr;
-  const float* inv_freq = nullptr;
   kernels::Modulation modulation = {};
 };
 
@@ -55,6 +53,9 @@ class Sequence {
   std::int64_t tokens() const { return tokens_; }
   const Dials& dials() const { return dials_; }  // as they apply: chunks clipped to the sequence
   RowStore& x() { return x_; }                   // [tokens, D] C
+
+  // Fills the rotation of every row, once, for a sequence that rotates. `inv_freq` [16] on the device.
+  void prepare_rotation(const spec::Layout& layout, const float* inv_freq);
 
   // One block over all rows: x in place.
   void run_block(const BlockContext& block);
@@ -86,7 +87,6 @@ class Sequence {
   void attend(std::int64_t heads, const void* q, std::int64_t q_head_stride, const KeyValues& kv,
               std::int64_t rows, void* o, std::int64_t o_token_stride);
   void resident_queries(const BlockContext& block, std::int64_t start, std::int64_t rows);
-  const void* rope_rows(const BlockContext& block, std::int64_t start, std::int64_t rows, void* table);
   void finish_rows(const BlockContext& block, std::int64_t start, std::int64_t rows, const void* o,
                    model::Carver carver);
   void* head_row(const mem::Buffer& buffer, std::int64_t row) const;
@@ -104,6 +104,7 @@ class Sequence {
   KeyValues kv_[2];               // the second one when projecting ahead
   mem::Buffer scratch_;
   std::optional<UploadRing> positions_;
+  std::optional<RowStore> rotation_;  // [tokens, 96] C: cos and sin of a token's position, where x is at home
 };
 
 }  // namespace h3s::exec

@@ -40,10 +40,7 @@ void Session::Impl::load_globals() {
 void Session::Impl::run_blocks() {
   for (std::int64_t i = 0; i < spec.layers; ++i) {
     const model::BlockWeights& weights = ring.acquire(fmt::format("blocks.{}", i), /*adaln=*/true);
-    sequence.run_block({.weights = weights,
-                        .layout = &layout,
-                        .inv_freq = globals.inv_freq,
-                        .modulation = time.modulation(weights.adaln)});
+    sequence.run_block({.weights = weights, .modulation = time.modulation(weights.adaln)});
     ring.release();
     ring.prefetch(fmt::format("blocks.{}", (i + 1) % spec.layers), /*adaln=*/true);
     if (row_tap) tap(fmt::format("block{}", i));
@@ -70,6 +67,7 @@ Session::Session(kernels::Backend& backend, mem::Accountant& accountant,
                  const SessionOptions& options)
     : impl_(std::make_unique<Impl>(Context{backend, accountant}, checkpoint, layout, options)) {
   impl_->load_globals();
+  impl_->sequence.prepare_rotation(layout, impl_->globals.inv_freq);
 }
 
 Session::~Session() = default;
