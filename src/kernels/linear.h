@@ -4,6 +4,7 @@
 // columns has the bits of the whole.
 #pragma once
 
+#include <cstddef>
 #include <cstdint>
 
 #include "base/dtype.h"
@@ -14,6 +15,12 @@ namespace h3s::kernels {
 // block sums are added to the total in order. 256 keeps a packed panel of W in a 1 MiB L2 and the error of
 // long sums small.
 inline constexpr std::int64_t kLinearKBlock = 256;
+
+// Rows of w (and entries of its scales and bias) that do not lie together: `count` runs of n / count rows,
+// `stride` rows from the start of one to the next. The q, k and v of a head group are three.
+struct Parts {
+  std::int64_t count = 1, stride = 0;
+};
 
 // y = round(total + bias), one rounding to y_dtype; the definition for every floating-point weight.
 struct LinearArgs {
@@ -27,6 +34,7 @@ struct LinearArgs {
   DType y_dtype = DType::kBF16;
   std::int64_t y_stride = 0;
   std::int64_t m = 0, n = 0, k = 0;
+  Parts parts;
 };
 
 // acc = sum of q_x q_w in int32 (exact); y = round(f(f(f(acc) x_scale) w_scale) + bias).
@@ -40,6 +48,7 @@ struct LinearInt8Args {
   DType y_dtype = DType::kBF16;
   std::int64_t y_stride = 0;
   std::int64_t m = 0, n = 0, k = 0;  // k <= 131072, so that acc fits
+  Parts parts;
 };
 
 // Activation quantiser, one scale a row (rounding contract of the stock GPU kernel):
@@ -67,5 +76,32 @@ struct SwigluQuantizeRowsArgs {
   float* scale = nullptr;        // [m]
   std::int64_t m = 0, k = 0;
 };
+
+// Rows of w that the call spans, gaps between its parts included.
+template <typename Args>
+std::int64_t spanned_rows(const Args& a) {
+  return (a.parts.count - 1) * a.parts.stride + a.n / a.parts.count;
+}
+
+// fn(args) for each part as a call of its own: for kernels that take one run of rows.
+template <typename Args, typename Fn>
+void for_each_part(const Args& args, Fn fn) {
+  Args one = args;
+  one.parts = {};
+  one.n = args.n / args.parts.count;
+  for (std::int64_t i = 0; i < args.parts.count; ++i) {
+    const std::int64_t row = i * args.parts.stride;
+    const auto element_bytes = [](DType dtype) { return static_cast<std::int64_t>(dtype_size(dtype)); };
+    if constexpr (requires { one.w_scale; }) {
+      one.w = args.w + row * args.k;
+      one.w_scale = args.w_scale + row;
+    } else {
+      one.w = static_cast<const std::byte*>(args.w) + row * args.k * element_bytes(args.w_dtype);
+    }
+    if (args.bias != nullptr) one.bias = args.bias + row;
+    one.y = static_cast<std::byte*>(args.y) + i * one.n * element_bytes(args.y_dtype);
+    fn(one);
+  }
+}
 
 }  // namespace h3s::kernels

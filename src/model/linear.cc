@@ -31,7 +31,8 @@ void linear(kernels::Backend& backend, const LinearWeight& weight, const LinearI
                                .y_stride = y_stride,
                                .m = input.rows,
                                .n = weight.n,
-                               .k = weight.k});
+                               .k = weight.k,
+                               .parts = weight.parts});
     return;
   }
   ops::linear(backend, {.x = input.x,
@@ -45,7 +46,8 @@ void linear(kernels::Backend& backend, const LinearWeight& weight, const LinearI
                         .y_stride = y_stride,
                         .m = input.rows,
                         .n = weight.n,
-                        .k = weight.k});
+                        .k = weight.k,
+                        .parts = weight.parts});
 }
 
 }  // namespace h3s::model

@@ -4,6 +4,7 @@
 #include <cstdint>
 
 #include "base/dtype.h"
+#include "kernels/linear.h"
 
 namespace h3s::model {
 
@@ -16,15 +17,17 @@ struct LinearWeight {
   const float* bias = nullptr;   // [n] or null
   std::int64_t n = 0, k = 0;
   std::int64_t rotate_group = 0;
+  kernels::Parts parts;  // of a slice: where its rows lie
 
   bool quantised() const { return dtype == DType::kI8; }
-  // Output columns [first, first + count): what one head group needs of a projection.
-  LinearWeight slice(std::int64_t first, std::int64_t count) const {
+  // Output columns [first, first + count) of each of `parts`: what one head group needs of a projection.
+  LinearWeight slice(std::int64_t first, std::int64_t count, kernels::Parts of_parts = {}) const {
     LinearWeight s = *this;
     s.data = static_cast<const std::byte*>(data) + first * k * static_cast<std::int64_t>(dtype_size(dtype));
     if (scale != nullptr) s.scale = scale + first;
     if (bias != nullptr) s.bias = bias + first;
-    s.n = count;
+    s.n = count * of_parts.count;
+    s.parts = of_parts;
     return s;
   }
 };

@@ -140,5 +140,29 @@ TEST(Linear, SlicesOfRowsAndColumns) {
   }
 }
 
+// Parts of w, at tile width and not, are the columns they come from.
+TEST(Linear, PartsAreTheirColumns) {
+  constexpr std::int64_t kM = 70, kStride = 300, kFirst = 20, kK = 64;
+  for (const std::int64_t columns : {96, 128, 256})
+    for (const std::int64_t count : {1, 2, 3}) {
+      Linear<BF16, BF16, BF16> layer(kM, 3 * kStride, kK, true, 9);
+      best_backend().linear(layer.args);
+      kernels::LinearArgs args = layer.args;
+      args.w = static_cast<const std::uint8_t*>(args.w) + kFirst * kK * 2;
+      args.bias += kFirst;
+      args.n = count * columns;
+      args.y_stride = args.n + 5;
+      args.parts = {count, kStride};
+      Guarded<BF16> parts(kM * args.y_stride);
+      args.y = parts.data();
+      parts.poison();
+      best_backend().linear(args);
+      for (std::int64_t r = 0; r < kM; ++r)
+        for (std::int64_t p = 0; p < count; ++p)
+          expect_same_bits(layer.info, layer.y.data() + r * layer.args.y_stride + kFirst + p * kStride,
+                           parts.data() + r * args.y_stride + p * columns, columns, columns);
+    }
+}
+
 }  // namespace
 }  // namespace h3s::test

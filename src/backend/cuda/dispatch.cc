@@ -17,9 +17,11 @@ namespace {
 
 class ReferenceDispatch : public Dispatch {
  public:
-  void linear(const kernels::LinearArgs& a, cudaStream_t stream) override { reference::linear(a, stream); }
+  void linear(const kernels::LinearArgs& a, cudaStream_t stream) override {
+    kernels::for_each_part(a, [&](const auto& part) { reference::linear(part, stream); });
+  }
   void linear_int8(const kernels::LinearInt8Args& a, cudaStream_t stream) override {
-    reference::linear_int8(a, stream);
+    kernels::for_each_part(a, [&](const auto& part) { reference::linear_int8(part, stream); });
   }
   void quantize_rows(const kernels::QuantizeRowsArgs& a, cudaStream_t stream) override {
     check_rotation(a.rotate_group);

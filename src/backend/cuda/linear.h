@@ -11,7 +11,7 @@
 //   int8, another k                                     plain loops, exact        linear_int8_plain
 //
 // The tensor-core kernels also need x, w and every row of them on 16 bytes. All pointers are device memory; y
-// overlaps nothing.
+// overlaps nothing. Only linear(), linear_int8() and the sm90 kernels take more than one part.
 #pragma once
 
 #include <cuda_runtime_api.h>
@@ -23,7 +23,9 @@ namespace h3s::cuda {
 void linear(const kernels::LinearArgs& args, cudaStream_t stream);
 void linear_int8(const kernels::LinearInt8Args& args, cudaStream_t stream);
 
-// wgmma + TMA; compute capability 9.0 only.
+// wgmma + TMA; compute capability 9.0 only. Takes parts whose columns fill its tiles: a narrow one for a part
+// of at most that many, else wide ones.
+inline constexpr int kNarrowTile = 128, kWideTile = 256;
 void linear_sm90(const kernels::LinearArgs& args, cudaStream_t stream);
 void linear_int8_sm90(const kernels::LinearInt8Args& args, cudaStream_t stream);
 
