@@ -28,7 +28,7 @@ void check_rotation(const char* op, std::int64_t group, std::int64_t k) {
 
 void linear(kernels::Backend& backend, const kernels::LinearArgs& args) {
   constexpr const char* kOp = "linear";
-  constexpr auto kDTypes = {DType::kF32, DType::kBF16, DType::kF16};
+  static constexpr std::initializer_list<DType> kDTypes = {DType::kF32, DType::kBF16, DType::kF16};
   check_dtype(kOp, "x dtype", args.x_dtype, kDTypes);
   check_dtype(kOp, "w dtype", args.w_dtype, kDTypes);
   check_dtype(kOp, "y dtype", args.y_dtype, kDTypes);
