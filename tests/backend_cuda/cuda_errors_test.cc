@@ -8,6 +8,7 @@
 #include "backend/cuda/fault.h"
 #include "base/error.h"
 #include "exec/engine_fixture.h"
+#include "kernels/attention.h"
 
 namespace h3s::test {
 namespace {
@@ -116,18 +117,22 @@ TEST_F(CudaErrors, RefusedPinningCostsSpeedOnly) {
   expect_recovery("cudaHostAlloc");
 }
 
-// What the hardware itself reports, without a hook: a launch that cannot be.
-TEST_F(CudaErrors, ARealRefusedLaunchIsReportedOnce) {
-  EXPECT_EQ(cudaFree(reinterpret_cast<void*>(std::uintptr_t{1})), cudaErrorInvalidValue);
+// Without the hook: more heads than a grid is tall, which ops/ lets nobody ask for. The launch is refused, so
+// that no memory is touched.
+TEST_F(CudaErrors, ALaunchThatCudaRefuses) {
+  const auto reference = cuda::make_backend(0, accountant_, cuda::Kernels::kReference);
+  kernels::AttentionArgs args;
+  args.dtype = DType::kF32, args.heads = 70'000, args.q_tokens = args.kv_tokens = 1;
   std::string text;
   try {
-    run();
+    reference->attention(args);
   } catch (const Error& e) {
     text = e.what();
   }
-  EXPECT_NE(text.find("cudaGetLastError"), std::string::npos) << text;
-  EXPECT_NE(text.find(cudaGetErrorString(cudaErrorInvalidValue)), std::string::npos) << text;
-  expect_recovery("cudaFree");
+  for (const char* part : {"[attention] 70000 x 1 x 1: ", "attention.cu", "cudaGetLastError",
+                           cudaGetErrorString(cudaErrorInvalidConfiguration)})
+    EXPECT_NE(text.find(part), std::string::npos) << text;
+  expect_recovery("launch");
 }
 
 }  // namespace
