@@ -24,13 +24,13 @@ struct Parts {
 
 // y = round(total + bias), one rounding to y_dtype; the definition for every floating-point weight.
 struct LinearArgs {
-  const void* x = nullptr;  // [m, k], bf16 or f32, row stride x_stride elements
+  const void* x = nullptr;  // [m, k], bf16, f16 or f32, row stride x_stride elements
   DType x_dtype = DType::kBF16;
   std::int64_t x_stride = 0;
   const void* w = nullptr;  // [n, k], bf16, f16 or f32, dense rows
   DType w_dtype = DType::kBF16;
   const float* bias = nullptr;  // [n], may be null; added in f32 before the rounding
-  void* y = nullptr;            // [m, n], bf16 or f32, row stride y_stride elements
+  void* y = nullptr;            // [m, n], bf16, f16 or f32, row stride y_stride elements
   DType y_dtype = DType::kBF16;
   std::int64_t y_stride = 0;
   std::int64_t m = 0, n = 0, k = 0;

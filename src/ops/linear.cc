@@ -35,9 +35,10 @@ void check_rotation(const char* op, std::int64_t group, std::int64_t k) {
 
 void linear(kernels::Backend& backend, const kernels::LinearArgs& args) {
   constexpr const char* kOp = "linear";
-  check_dtype(kOp, "x dtype", args.x_dtype, {DType::kF32, DType::kBF16});
-  check_dtype(kOp, "w dtype", args.w_dtype, {DType::kF32, DType::kBF16, DType::kF16});
-  check_dtype(kOp, "y dtype", args.y_dtype, {DType::kF32, DType::kBF16});
+  static constexpr std::initializer_list<DType> kDTypes = {DType::kF32, DType::kBF16, DType::kF16};
+  check_dtype(kOp, "x dtype", args.x_dtype, kDTypes);
+  check_dtype(kOp, "w dtype", args.w_dtype, kDTypes);
+  check_dtype(kOp, "y dtype", args.y_dtype, kDTypes);
   check_sizes(kOp, args.m, args.n, args.k);
   check_parts(kOp, args.parts, args.n);
   check_stride(kOp, "x_stride", args.x_stride, args.k);

@@ -2,6 +2,8 @@
 
 #include <fmt/format.h>
 
+#include <cmath>
+
 #include "ops/op_test.h"
 
 namespace h3s::test {
@@ -90,6 +92,14 @@ TEST(Linear, SizesBf16) {
   }
 }
 
+TEST(Linear, SizesF16) {
+  for (const std::int64_t size : kSizes) {
+    expect_definition<F16, F16, F16>(size, 3, 70, false);
+    expect_definition<F16, F16, F16>(3, size, 70, true);
+    expect_definition<F16, F16, F16>(3, 50, size, false);
+  }
+}
+
 TEST(Linear, TilesAndBlocks) {
   expect_definition<BF16, BF16, BF16>(600, 400, 65, false);
   expect_definition<BF16, BF16, float>(130, 100, 520, true);
@@ -101,6 +111,10 @@ TEST(Linear, DTypes) {
   expect_definition<float, F16, float>(17, 49, 513, false);
   expect_definition<BF16, F16, BF16>(17, 49, 129, true);
   expect_definition<BF16, float, float>(9, 25, 257, false);
+  expect_definition<F16, F16, F16>(65, 97, 264, true);
+  expect_definition<F16, F16, float>(33, 49, 300, false);
+  expect_definition<F16, float, BF16>(17, 31, 70, true);
+  expect_definition<float, BF16, F16>(9, 40, 129, false);
 }
 
 // Every binary16 value as a weight, subnormals and infinities included (NaN has no fixed bits).
@@ -115,6 +129,27 @@ TEST(Linear, AllHalfWeights) {
     backend.linear({&one, DType::kF32, 1, w.data(), DType::kF16, nullptr, y.data(), DType::kF32, n, 1, n, 1});
     for (std::int64_t i = 0; i < n; ++i)
       ASSERT_EQ(y[i], to_float(w[static_cast<std::size_t>(i)]) + 0.0f) << i;
+  });
+}
+
+// Every binary16 value, the midpoint to its neighbour and a float step to either side, rounded to binary16.
+TEST(Linear, RoundsToHalf) {
+  std::vector<float> x;
+  for (std::uint32_t bits = 0; bits < 0x7C00; ++bits) {
+    const float value = to_float(F16{static_cast<std::uint16_t>(bits)});
+    const float next = bits < 0x7BFF ? to_float(F16{static_cast<std::uint16_t>(bits + 1)}) : 65536.0f;
+    const float middle = (value + next) / 2;
+    for (const float v : {value, std::nextafter(middle, 0.0f), middle, std::nextafter(middle, next)})
+      x.push_back(bits % 2 == 0 ? v : -v);
+  }
+  const auto m = static_cast<std::int64_t>(x.size());
+  const float one = 1;
+  Guarded<F16> y(m), want(m);
+  for (std::int64_t i = 0; i < m; ++i) want[i] = to_f16(x[static_cast<std::size_t>(i)] + 0.0f);
+  for_each_backend([&](kernels::Backend& backend) {
+    y.poison();
+    backend.linear({x.data(), DType::kF32, 1, &one, DType::kF32, nullptr, y.data(), DType::kF16, 1, m, 1, 1});
+    expect_same_bits({"linear", "every binary16 and midpoint", 0, backend.name()}, want, y, 1);
   });
 }
 

@@ -22,8 +22,9 @@ bool takes_parts_sm90(const Args& args) {
 }  // namespace
 
 void linear(const kernels::LinearArgs& args, cudaStream_t stream) {
-  const bool pair =
-      args.x_dtype == args.w_dtype && (args.x_dtype == DType::kBF16 || args.x_dtype == DType::kF16);
+  const bool pair = args.x_dtype == args.w_dtype &&
+                    (args.x_dtype == DType::kBF16 || args.x_dtype == DType::kF16) &&
+                    (args.y_dtype == args.x_dtype || args.y_dtype == DType::kF32);
   const int major = capability_major();
   // Before 8 there is no bf16 product.
   const bool tensor_cores = pair && args.k % 8 == 0 && (major >= 8 || args.x_dtype == DType::kF16);

@@ -5,7 +5,8 @@
 // card's size, for one kernel.
 //
 // Which kernel: types and k decide, and the compute capability; never m, n, pointers or strides.
-//   x and w both bf16, or both f16, k a multiple of 8   tensor cores, fp32 sums   linear_sm90, linear_mma
+//   x and w both bf16 or both f16, y of that type or
+//   f32, k a multiple of 8                              tensor cores, fp32 sums   linear_sm90, linear_mma
 //   other floating-point types, or another k            fp32, equal to the CPU    linear_fma
 //   int8, k a multiple of 16                            tensor cores, exact       linear_int8_sm90, _mma
 //   int8, another k                                     plain loops, exact        linear_int8_plain
@@ -33,8 +34,7 @@ void linear_int8_sm90(const kernels::LinearInt8Args& args, cudaStream_t stream);
 void linear_mma(const kernels::LinearArgs& args, cudaStream_t stream);
 void linear_int8_mma(const kernels::LinearInt8Args& args, cudaStream_t stream);
 
-// Fused multiply-adds in the order of kernels::LinearArgs: bit-equal to the CPU definition. x bf16 or f32; w
-// bf16, f16 or f32.
+// Fused multiply-adds in the order of kernels::LinearArgs: bit-equal to the CPU definition.
 void linear_fma(const kernels::LinearArgs& args, cudaStream_t stream);
 
 // One thread an output; for the k that the tensor cores cannot take.

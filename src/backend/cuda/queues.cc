@@ -57,7 +57,7 @@ void Queues::mark_passed(Line& line, std::uint64_t number) {
 // Takes back the events at the front that have passed.
 void Queues::collect(Line& line) {
   while (!line.pending.empty()) {
-    const cudaError_t status = cudaEventQuery(line.pending.front().event);
+    const cudaError_t status = H3S_CUDA_STATUS(cudaEventQuery(line.pending.front().event));
     if (status == cudaErrorNotReady) {
       cudaGetLastError();  // an answer, not a failure to be found by a later check
       return;
