@@ -12,6 +12,7 @@
 #include <cstdint>
 #include <memory>
 #include <string>
+#include <vector>
 
 #include "kernels/attention.h"
 #include "kernels/linear.h"
@@ -26,6 +27,15 @@ inline constexpr int kNumQueues = 3;
 // A point in a queue. Obtained by record(); id 0 is "already passed".
 struct Event {
   std::uint64_t id = 0;
+};
+
+// The device's own clock along the compute queue: for measuring, never for ordering.
+class Stopwatch {
+ public:
+  virtual ~Stopwatch() = default;
+  virtual void mark() = 0;  // after the compute work called so far
+  // Waits for the marks; milliseconds from the first one to each. The next mark is a first one again.
+  virtual std::vector<double> read_ms() = 0;
 };
 
 struct Copy2d {
@@ -49,6 +59,10 @@ class Backend {
   virtual Event record(Queue queue) = 0;
   virtual void wait(Queue queue, Event event) = 0;  // later work of `queue` starts after `event`
   virtual void sync(Event event) = 0;               // the host waits
+
+  // Null where ops have finished when their call returns: the host's clock tells there. Not to outlive the
+  // backend.
+  virtual std::unique_ptr<Stopwatch> make_stopwatch() { return nullptr; }
 
   virtual void linear(const LinearArgs& args) = 0;
   virtual void linear_int8(const LinearInt8Args& args) = 0;
