@@ -9,10 +9,11 @@
 // Ops arrive here with checked arguments (see ops/); a backend only asserts. Errors are thrown as h3s::Error.
 #pragma once
 
+#include <chrono>
 #include <cstdint>
 #include <memory>
+#include <optional>
 #include <string>
-#include <vector>
 
 #include "kernels/attention.h"
 #include "kernels/linear.h"
@@ -29,13 +30,9 @@ struct Event {
   std::uint64_t id = 0;
 };
 
-// The device's own clock along the compute queue: for measuring, never for ordering.
-class Stopwatch {
- public:
-  virtual ~Stopwatch() = default;
-  virtual void mark() = 0;  // after the compute work called so far
-  // Waits for the marks; milliseconds from the first one to each. The next mark is a first one again.
-  virtual std::vector<double> read_ms() = 0;
+// A point in a queue whose time of passing will be read, once. Orders nothing.
+struct Stamp {
+  std::uint64_t id = 0;
 };
 
 struct Copy2d {
@@ -60,9 +57,14 @@ class Backend {
   virtual void wait(Queue queue, Event event) = 0;  // later work of `queue` starts after `event`
   virtual void sync(Event event) = 0;               // the host waits
 
-  // Null where ops have finished when their call returns: the host's clock tells there. Not to outlive the
-  // backend.
-  virtual std::unique_ptr<Stopwatch> make_stopwatch() { return nullptr; }
+  // Times, for measuring only. passed_ms: when a stamp's queue came past it, in milliseconds on one clock of
+  // this backend; empty, without waiting, until then. The stamp is used up when its time is given; read every
+  // one. Here: the host's clock, which is right where an op is finished when its call returns.
+  virtual Stamp stamp(Queue) {
+    const std::chrono::nanoseconds now = std::chrono::steady_clock::now().time_since_epoch();
+    return {static_cast<std::uint64_t>(now.count())};
+  }
+  virtual std::optional<double> passed_ms(Stamp stamp) { return static_cast<double>(stamp.id) * 1e-6; }
 
   virtual void linear(const LinearArgs& args) = 0;
   virtual void linear_int8(const LinearInt8Args& args) = 0;
