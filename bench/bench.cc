@@ -10,6 +10,7 @@
 #include "base/error.h"
 #include "comparators.h"
 #include "context.h"
+#include "nvml.h"
 
 namespace h3s::bench {
 namespace {
@@ -21,8 +22,16 @@ struct Group {
   void (*run)(Context&);
 };
 
-constexpr std::array<Group, 4> kGroups{
-    {{"linear", bench_linear}, {"int8", bench_int8}, {"attention", bench_attention}, {"rows", bench_rows}}};
+constexpr std::array<Group, 5> kCpuGroups{{{"linear", bench_linear},
+                                           {"int8", bench_int8},
+                                           {"attention", bench_attention},
+                                           {"rows", bench_rows},
+                                           {"block", bench_block}}};
+constexpr std::array<Group, 5> kGpuGroups{{{"linear", bench_device_linear},
+                                           {"int8", bench_device_int8},
+                                           {"attention", bench_device_attention},
+                                           {"rows", bench_device_rows},
+                                           {"block", bench_block}}};
 
 std::string processor() {
   std::ifstream info("/proc/cpuinfo");
@@ -38,7 +47,7 @@ double load_average() {
 
 void check_filter(const std::string& filter) {
   std::string names;
-  for (const Group& group : kGroups) {
+  for (const Group& group : kCpuGroups) {  // a GPU's have the same names
     if (filter.empty() || filter == group.name) return;
     names += fmt::format("{}{}", names.empty() ? "" : ", ", group.name);
   }
@@ -72,15 +81,16 @@ std::string line(const json& row) {
                      100 * row["spread"].get<double>(), comparison(row));
 }
 
-// What the comparators were, or why they are missing.
+// What the comparators were, or why they are missing; on a GPU its clocks.
 std::string foot(const json& result) {
-  const json& blas = result["openblas"];
-  std::string text = blas.contains("kernel")
-                         ? fmt::format("\nOpenBLAS kernel: {}.\n", blas["kernel"].get<std::string>())
-                         : "";
+  std::string text;
+  if (result.contains("openblas") && result["openblas"].contains("kernel"))
+    text += fmt::format("\nOpenBLAS kernel: {}.\n", result["openblas"]["kernel"].get<std::string>());
   for (const char* library : {"openblas", "onednn"})
-    if (result[library].contains("missing"))
+    if (result.contains(library) && result[library].contains("missing"))
       text += fmt::format("\nNot compared: {}.\n", result[library]["missing"].get<std::string>());
+  for (const char* when : {"gpu_before", "gpu_after"})
+    if (result.contains(when)) text += fmt::format("\n{}: {}\n", when, result[when].dump());
   return text;
 }
 
@@ -91,17 +101,21 @@ json run(const Options& options) {
   Context context(options);
   json result{{"command", options.command},
               {"commit", H3S_COMMIT},
-              {"device", processor()},
+              {"device", context.on_gpu() ? backend::describe(options.device) : processor()},
               {"backend", context.backend().name()},
-              {"threads", context.num_threads()},
               {"compiler", H3S_COMPILER},
               {"rounds", options.rounds},
-              {"clock", context.clock() == Clock::kThread ? "thread" : "wall"},
-              {"openblas", openblas::describe()},
-              {"onednn", onednn::describe()},
+              {"clock", clock_name(context.clock())},
               {"load_average_before", load_average()}};
-  for (const Group& group : kGroups)
+  if (context.on_gpu())
+    result["gpu_before"] = gpu_state(options.device.cuda);
+  else
+    result.update({{"threads", context.num_threads()},
+                   {"openblas", openblas::describe()},
+                   {"onednn", onednn::describe()}});
+  for (const Group& group : context.on_gpu() ? kGpuGroups : kCpuGroups)
     if (options.filter.empty() || options.filter == group.name) group.run(context);
+  if (context.on_gpu()) result["gpu_after"] = gpu_state(options.device.cuda);
   result["load_average_after"] = load_average();
   result["rows"] = context.rows();
   return result;

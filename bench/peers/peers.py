@@ -157,7 +157,7 @@ class Int8Layer:
 
     def subjects(self, fast, portable, comfy):
         subjects = {"torch._int_mm": self.int_mm, "h3stream quantise + linear": functools.partial(self.ours, fast),
-                    "h3stream linear": functools.partial(self.product, fast), "h3stream quantise": functools.partial(self.quantize, fast),
+                    "h3stream linear": functools.partial(self.product, fast),
                     "h3stream mma.sync quantise + linear": functools.partial(self.ours, portable)}  # fmt: skip
         if comfy is not None:
             subjects["comfy-kitchen int8_linear"] = functools.partial(self.comfy, comfy)
@@ -192,8 +192,10 @@ def time_int8(fast, portable, comfy, name, m, report):
         layer.check(fast, portable, comfy, report)
     except Exception as e:  # noqa: BLE001
         report.check("int8", name, False, exception=str(e)[:300])
-    return time_linear(f"int8 {name}", layer.subjects(fast, portable, comfy), 2.0 * m * layer.n * layer.k,
+    rows = time_linear(f"int8 {name}", layer.subjects(fast, portable, comfy), 2.0 * m * layer.n * layer.k,
                        {"torch._int_mm": "x_int_mm", "comfy-kitchen int8_linear": "x_comfy"}, m)  # fmt: skip
+    moved = layer.x.numel() * 2.0 + layer.codes.numel() + 4.0 * m
+    return rows + time_linear(f"quantise {name}", {"h3stream": functools.partial(layer.quantize, fast)}, moved, {}, m, "GB/s")
 
 
 def time_float(fast, portable, name, shape, dtype, m, report):
@@ -218,10 +220,10 @@ def time_float(fast, portable, name, shape, dtype, m, report):
     return time_linear(case, subjects, 2.0 * m * n * k, {"cuBLAS": "x_cublas"}, m)
 
 
-def time_linear(case, subjects, work, peers, m):
+def time_linear(case, subjects, work, peers, m, unit="TOP/s"):
     names = list(subjects)
     times = common.time_in_blocks(subjects, (names, names[::-1], names), 0.12, 5)
-    return add_ratios([common.timing(f"{case} M={m}", name, t, work, "TOP/s") for name, t in times.items()], peers)
+    return add_ratios([common.timing(f"{case} M={m}", name, t, work, unit) for name, t in times.items()], peers)
 
 
 def add_ratios(rows, peers):
