@@ -54,6 +54,15 @@ void check_filter(const std::string& filter) {
   fail(Status::kInvalidArgument, "[bench] filter must be one of {}, got {}", names, filter);
 }
 
+// A group that fails leaves its reason in `failed`, and what it and the others measured stays.
+void run_group(const Group& group, Context& context, json& failed) {
+  try {
+    group.run(context);
+  } catch (const Error& e) {
+    failed.push_back(fmt::format("{}: {}", group.name, e.what()));
+  }
+}
+
 std::string comparison(const json& row) {
   if (!row.contains("ratio")) return " |  | ";
   const json& other = row["comparator"];
@@ -81,9 +90,12 @@ std::string line(const json& row) {
                      100 * row["spread"].get<double>(), comparison(row));
 }
 
-// What the comparators were, or why they are missing; on a GPU its clocks.
+// What failed; what the comparators were, or why they are missing; a GPU's clocks.
 std::string foot(const json& result) {
   std::string text;
+  if (result.contains("failed"))
+    for (const json& reason : result["failed"])
+      text += fmt::format("\nFAILED {}\n", reason.get<std::string>());
   if (result.contains("openblas") && result["openblas"].contains("kernel"))
     text += fmt::format("\nOpenBLAS kernel: {}.\n", result["openblas"]["kernel"].get<std::string>());
   for (const char* library : {"openblas", "onednn"})
@@ -106,6 +118,7 @@ json run(const Options& options) {
               {"compiler", H3S_COMPILER},
               {"rounds", options.rounds},
               {"clock", clock_name(context.clock())},
+              {"failed", json::array()},
               {"load_average_before", load_average()}};
   if (context.on_gpu())
     result["gpu_before"] = gpu_state(options.device.cuda);
@@ -114,7 +127,7 @@ json run(const Options& options) {
                    {"openblas", openblas::describe()},
                    {"onednn", onednn::describe()}});
   for (const Group& group : context.on_gpu() ? kGpuGroups : kCpuGroups)
-    if (options.filter.empty() || options.filter == group.name) group.run(context);
+    if (options.filter.empty() || options.filter == group.name) run_group(group, context, result["failed"]);
   if (context.on_gpu()) result["gpu_after"] = gpu_state(options.device.cuda);
   result["load_average_after"] = load_average();
   result["rows"] = context.rows();

@@ -23,7 +23,8 @@ struct Options {
   std::string command;          // what to type to repeat the run
 };
 
-// Throws Error(kInternal) when a check fails. Progress goes to stderr.
+// "failed" lists the groups that a failed check or an error ended, with the reason; their rows until then
+// stay. Progress goes to stderr.
 nlohmann::json run(const Options& options);
 
 // The table of a result of run(), in Markdown.

@@ -10,7 +10,7 @@ using kernels::Queue;
 
 void TimedBackend::start() {
   timing_ = true;
-  stamp("start");
+  done("start");
 }
 
 std::map<std::string, double> TimedBackend::stop() {
@@ -28,61 +28,61 @@ std::map<std::string, double> TimedBackend::stop() {
   return total;
 }
 
-void TimedBackend::stamp(const std::string& op) {
+void TimedBackend::done(const std::string& op) {
   if (timing_) stamps_.emplace_back(op, inner_.stamp(Queue::kCompute));
 }
 
 void TimedBackend::linear(const kernels::LinearArgs& args) {
   inner_.linear(args);
-  stamp(fmt::format("linear {}x{}", args.n, args.k));
+  done(fmt::format("linear {}x{}", args.n, args.k));
 }
 void TimedBackend::linear_int8(const kernels::LinearInt8Args& args) {
   inner_.linear_int8(args);
-  stamp(fmt::format("linear_int8 {}x{}", args.n, args.k));
+  done(fmt::format("linear_int8 {}x{}", args.n, args.k));
 }
 void TimedBackend::quantize_rows(const kernels::QuantizeRowsArgs& args) {
   inner_.quantize_rows(args);
-  stamp("quantize_rows");
+  done("quantize_rows");
 }
 void TimedBackend::swiglu_quantize_rows(const kernels::SwigluQuantizeRowsArgs& args) {
   inner_.swiglu_quantize_rows(args);
-  stamp("swiglu_quantize_rows");
+  done("swiglu_quantize_rows");
 }
 void TimedBackend::rms_norm(const kernels::RmsNormArgs& args) {
   inner_.rms_norm(args);
-  stamp("rms_norm");
+  done("rms_norm");
 }
 void TimedBackend::gated_residual(const kernels::GatedResidualArgs& args) {
   inner_.gated_residual(args);
-  stamp("gated_residual");
+  done("gated_residual");
 }
 void TimedBackend::swiglu(const kernels::SwigluArgs& args) {
   inner_.swiglu(args);
-  stamp("swiglu");
+  done("swiglu");
 }
 void TimedBackend::silu(const kernels::SiluArgs& args) {
   inner_.silu(args);
-  stamp("silu");
+  done("silu");
 }
 void TimedBackend::modulation_table(const kernels::ModulationTableArgs& args) {
   inner_.modulation_table(args);
-  stamp("modulation_table");
+  done("modulation_table");
 }
 void TimedBackend::final_modulate(const kernels::FinalModulateArgs& args) {
   inner_.final_modulate(args);
-  stamp("final_modulate");
+  done("final_modulate");
 }
 void TimedBackend::rope_table(const kernels::RopeTableArgs& args) {
   inner_.rope_table(args);
-  stamp("rope_table");
+  done("rope_table");
 }
 void TimedBackend::qkv_norm_rope(const kernels::QkvArgs& args) {
   inner_.qkv_norm_rope(args);
-  stamp("qkv_norm_rope");
+  done("qkv_norm_rope");
 }
 void TimedBackend::attention(const kernels::AttentionArgs& args) {
   inner_.attention(args);
-  stamp("attention");
+  done("attention");
 }
 
 }  // namespace h3s::bench

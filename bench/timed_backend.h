@@ -6,25 +6,18 @@
 #include <utility>
 #include <vector>
 
-#include "kernels/backend.h"
+#include "forwarding_backend.h"
 
 namespace h3s::bench {
 
-class TimedBackend final : public kernels::Backend {
+class TimedBackend final : public ForwardingBackend {
  public:
-  explicit TimedBackend(kernels::Backend& inner) : inner_(inner) {}
+  using ForwardingBackend::ForwardingBackend;
 
   // Ops between the two are timed; what passes between two ops counts to the second. Milliseconds of the
   // compute queue by op, those of linear layers apart: "linear_int8 7168x5376" is n x k.
   void start();
   std::map<std::string, double> stop();
-
-  std::string name() const override { return inner_.name(); }
-  bool device_is_host() const override { return inner_.device_is_host(); }
-  void copy(const kernels::Copy2d& copy, kernels::Queue queue) override { inner_.copy(copy, queue); }
-  kernels::Event record(kernels::Queue queue) override { return inner_.record(queue); }
-  void wait(kernels::Queue queue, kernels::Event event) override { inner_.wait(queue, event); }
-  void sync(kernels::Event event) override { inner_.sync(event); }
 
   void linear(const kernels::LinearArgs& args) override;
   void linear_int8(const kernels::LinearInt8Args& args) override;
@@ -41,9 +34,8 @@ class TimedBackend final : public kernels::Backend {
   void attention(const kernels::AttentionArgs& args) override;
 
  private:
-  void stamp(const std::string& op);
+  void done(const std::string& op);
 
-  kernels::Backend& inner_;
   bool timing_ = false;
   std::vector<std::pair<std::string, kernels::Stamp>> stamps_;  // when each op was done
 };

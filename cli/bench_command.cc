@@ -18,6 +18,7 @@
 namespace h3s::cli {
 namespace {
 
+constexpr int kCheckFailed = 1;
 constexpr std::int64_t kMaxTokens = 1 << 20;
 
 struct BenchOptions {
@@ -93,7 +94,8 @@ int run_bench(BenchOptions& options) {
     file->commit();
   }
   fmt::print("{}", bench::table(result));
-  return 0;
+  for (const nlohmann::json& reason : result["failed"]) log("h3stream: {}", reason.get<std::string>());
+  return result["failed"].empty() ? 0 : kCheckFailed;
 }
 
 }  // namespace
