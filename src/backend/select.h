@@ -4,6 +4,7 @@
 #include <cstdint>
 #include <functional>
 #include <memory>
+#include <optional>
 #include <string>
 
 #include "kernels/backend.h"
@@ -13,9 +14,11 @@ namespace h3s::backend {
 
 // Where to compute.
 struct DeviceChoice {
-  int cuda = -1;           // a GPU's number; -1: the CPU
-  int threads = 0;         // of the CPU; 0: as many as the machine has
-  bool reference = false;  // on a GPU, the plain kernels with the CPU's bits
+  int cuda = -1;                             // a GPU's number; -1: the CPU
+  int threads = 0;                           // of the CPU; 0: as many as the machine has
+  bool reference = false;                    // on a GPU, the plain kernels with the CPU's bits
+  bool portable = false;                     // on a GPU, the tensor-core kernels that every card runs
+  std::optional<void*> compute_stream = {};  // on a GPU, the caller's cudaStream_t; see cuda::CallerStream
   bool on_cpu() const { return cuda < 0; }
 };
 

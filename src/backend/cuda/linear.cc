@@ -21,13 +21,21 @@ bool takes_parts_sm90(const Args& args) {
 
 }  // namespace
 
-void linear(const kernels::LinearArgs& args, cudaStream_t stream) {
-  const bool pair = args.x_dtype == args.w_dtype &&
-                    (args.x_dtype == DType::kBF16 || args.x_dtype == DType::kF16) &&
-                    (args.y_dtype == args.x_dtype || args.y_dtype == DType::kF32);
-  const int major = capability_major();
+bool tensor_cores_apply(const kernels::LinearArgs& args, int sm) {
+  const bool one_type =
+      args.x_dtype == args.w_dtype && (args.y_dtype == args.x_dtype || args.y_dtype == DType::kF32);
+  if (!one_type || args.k % 8 != 0) return false;
   // Before 8 there is no bf16 product.
-  const bool tensor_cores = pair && args.k % 8 == 0 && (major >= 8 || args.x_dtype == DType::kF16);
+  return args.x_dtype == DType::kF16 || (args.x_dtype == DType::kBF16 && sm >= 80);
+}
+
+bool tensor_cores_apply(const kernels::LinearInt8Args& args) {
+  return args.k % 16 == 0;
+}
+
+void linear(const kernels::LinearArgs& args, cudaStream_t stream) {
+  const int major = capability_major();
+  const bool tensor_cores = tensor_cores_apply(args, 10 * major);
   // wgmma exists on capability 9 alone: not before, and not after.
   if (tensor_cores && major == 9 && takes_parts_sm90(args)) return linear_sm90(args, stream);
   kernels::for_each_part(args, [&](const kernels::LinearArgs& part) {
@@ -38,7 +46,7 @@ void linear(const kernels::LinearArgs& args, cudaStream_t stream) {
 }
 
 void linear_int8(const kernels::LinearInt8Args& args, cudaStream_t stream) {
-  const bool tensor_cores = args.k % 16 == 0;
+  const bool tensor_cores = tensor_cores_apply(args);
   const int major = capability_major();
   if (tensor_cores && major == 9 && takes_parts_sm90(args)) return linear_int8_sm90(args, stream);
   kernels::for_each_part(args, [&](const kernels::LinearInt8Args& part) {

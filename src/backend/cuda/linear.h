@@ -24,6 +24,10 @@ namespace h3s::cuda {
 void linear(const kernels::LinearArgs& args, cudaStream_t stream);
 void linear_int8(const kernels::LinearInt8Args& args, cudaStream_t stream);
 
+// Whether the types and k are ones that tensor cores take on a card of capability `sm` (times 10).
+bool tensor_cores_apply(const kernels::LinearArgs& args, int sm);
+bool tensor_cores_apply(const kernels::LinearInt8Args& args);
+
 // wgmma + TMA; compute capability 9.0 only. Takes parts whose columns fill its tiles: a narrow one for a part
 // of at most that many, else wide ones.
 inline constexpr int kNarrowTile = 128, kWideTile = 256;

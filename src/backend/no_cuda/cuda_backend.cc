@@ -24,7 +24,7 @@ std::string why_no_device() {
 std::unique_ptr<mem::RawAllocator> make_allocator(int, Warning, bool) {
   refuse();
 }
-std::unique_ptr<kernels::Backend> make_backend(int, mem::Accountant&, Kernels) {
+std::unique_ptr<kernels::Backend> make_backend(int, mem::Accountant&, Kernels, CallerStream) {
   refuse();
 }
 std::int64_t workspace_bytes() {
