@@ -9,6 +9,7 @@
 #include "backend/cuda/dispatch.h"
 #include "backend/cuda/queues.h"
 #include "backend/cuda/row_ops.h"
+#include "backend/cuda/stamps.h"
 #include "base/error.h"
 
 namespace h3s::cuda {
@@ -58,6 +59,12 @@ class CudaBackend final : public kernels::Backend {
   }
   void sync(Event event) override {
     wait_for([&] { queues_.sync(event); });
+  }
+  kernels::Stamp stamp(Queue queue) override {
+    return wait_for([&] { return stamps_.record(queues_.stream(queue)); });
+  }
+  std::optional<double> passed_ms(kernels::Stamp stamp) override {
+    return wait_for([&] { return stamps_.passed_ms(stamp); });
   }
 
   void linear(const kernels::LinearArgs& a) override {
@@ -137,6 +144,7 @@ class CudaBackend final : public kernels::Backend {
   const int device_;
   const std::string name_;
   std::unique_ptr<Dispatch> dispatch_;
+  Stamps stamps_;
   Queues queues_;  // goes first: work may still use the workspace
   LastOp last_;
 };
