@@ -19,7 +19,22 @@ function ticks(most, count, base) {
   return Array.from({length: Math.floor(most / step) + 1}, (_, i) => i * step);
 }
 
-const MARGIN = {left: 70, right: 16, top: 10, bottom: 26};
+// The same for times in milliseconds: whole seconds, minutes and hours above a few seconds.
+function timeTicks(most, count) {
+  const second = 1000, minute = 60 * second, hour = 60 * minute;
+  if (most < 10 * second) return ticks(most, count, 10);
+  const steps = [2, 5, 10, 15, 30].map(n => n * second)
+    .concat([1, 2, 5, 10, 15, 30].map(n => n * minute), [1, 2, 5, 10, 20, 50, 100].map(n => n * hour));
+  const step = steps.find(s => s * count >= most) ?? steps.at(-1);
+  return Array.from({length: Math.floor(most / step) + 1}, (_, i) => i * step);
+}
+
+// "20.00 s" is "20 s" on an axis, and nothing has no unit.
+function tickText(value, format) {
+  return value === 0 ? "0" : format(value).replace(/\.0+ /, " ").replace(/(\.\d*?)0+ /, "$1 ");
+}
+
+const MARGIN = {left: 70, right: 16, top: 22, bottom: 26};
 
 // An SVG as wide as its figure, with a labelled plot area: x from x0 to x1, y from 0 to yMost.
 class Plot {
@@ -39,7 +54,7 @@ class Plot {
     for (const value of ticks(this.yMost, 4, yBase)) {
       const y = this.y(value);
       element(this.svg, "line", {class: "grid", x1: this.left, x2: this.right, y1: y, y2: y});
-      element(this.svg, "text", {class: "axis", x: this.left - 8, y: y + 4, "text-anchor": "end"}, yText(value));
+      element(this.svg, "text", {class: "axis", x: this.left - 8, y: y + 4, "text-anchor": "end"}, tickText(value, yText));
     }
   }
   x(value) { return this.left + (value - this.x0) / (this.x1 - this.x0) * (this.right - this.left); }

@@ -8,12 +8,12 @@ function drawTiles() {
   const peak = summary.peak_bytes;
   const ofBudget = bytes => bytes === null ? "no budget" : `budget ${formatBytes(bytes)}`;
   const tiles = [
-    ["s / step", summary.steps > 0 ? summary.step_seconds.toFixed(2) : "–", `${formatCount(summary.steps)} of ${formatCount(header.steps)} steps`, "step_seconds", summary.step_seconds],
+    ["s / step", summary.steps > 0 ? summary.step_seconds.toFixed(2) : "–", `${formatCount(summary.steps)} of ${formatCount(header.steps)} steps, ${summary.outcome}`, "step_seconds", summary.step_seconds],
     ["s / block", summary.block_seconds > 0 ? summary.block_seconds.toPrecision(3) : "–", `median, ${header.blocks} blocks a step`, "block_seconds", summary.block_seconds],
     ["device peak", formatBytes(peak[0]), `planned ${formatBytes(header.planned_bytes.device)}, ${ofBudget(header.device_budget_bytes)}`, "device_peak", peak[0]],
     ["pinned + host peak", formatBytes(peak[1] + peak[2]), `planned ${formatBytes(header.planned_bytes.pinned + header.planned_bytes.host)}, ${ofBudget(header.ram_budget_bytes)}`, "ram_peak", peak[1] + peak[2]],
-    ["RSS anonymous", formatBytes(summary.rss_anon_bytes), `of files: ${formatBytes(summary.rss_file_bytes)}`, "rss_anon", summary.rss_anon_bytes],
-    ["measured ≤ planned ≤ budget", summary.within_plan ? "held" : "BROKEN", summary.outcome, "within_plan", summary.within_plan],
+    ["RSS anonymous", formatBytes(summary.rss_anon_bytes), `at most; of mapped files ${formatBytes(summary.rss_file_bytes)}`, "rss_anon", summary.rss_anon_bytes],
+    ["plan", summary.within_plan ? "held" : "BROKEN", "measured ≤ planned ≤ budget", "within_plan", summary.within_plan],
   ];
   for (const [name, value, more, key, raw] of tiles) {
     const tile = element(document.getElementById("tiles"), "div", {class: key === "within_plan" ? (raw ? "good" : "bad") : ""});
@@ -43,7 +43,7 @@ function drawWords() {
 
 const COLUMNS = [
   ["step", "step", String], ["block", "block", v => v ?? ""], ["phase", "phase", String], ["visits", "visits", formatCount],
-  ["device_ms", "device time", formatMs], ["begin_ms", "begins", formatMs], ["end_ms", "ends", formatMs],
+  ["device_ms", "time", formatMs], ["begin_ms", "begins", formatMs], ["end_ms", "ends", formatMs],
   ["planned_device_bytes", "planned", formatBytes], ["device_bytes", "device", formatBytes],
   ["device_peak_bytes", "peak", formatBytes], ["pinned_bytes", "pinned", formatBytes], ["host_bytes", "host", formatBytes],
   ["rss_anon_bytes", "RSS anon.", formatBytes], ["rss_file_bytes", "RSS file", formatBytes],

@@ -52,19 +52,15 @@ function drawSteps(plot, rows) {
       element(plot.svg, "rect", {class: "step", x: plot.x(begin), y: plot.top,
                                  width: Math.max(0, plot.x(end) - plot.x(begin)), height: plot.bottom - plot.top});
     if (step > 0 && step % every === 0 && plot.x(end) - plot.x(begin) > 1)
-      element(plot.svg, "text", {class: "axis faint", x: plot.x((begin + end) / 2), y: plot.top + 12,
+      element(plot.svg, "text", {class: "axis faint", x: plot.x((begin + end) / 2), y: plot.top - 8,
                                  "text-anchor": "middle"}, every === 1 && steps.size <= 12 ? `step ${step}` : step);
   }
 }
 
 function drawBudget(plot, budget) {
-  if (budget === null) return;
-  const y = budget <= plot.yMost ? plot.y(budget) : plot.top;
-  if (budget <= plot.yMost)
-    element(plot.svg, "line", {class: "stroke budget", x1: plot.left, x2: plot.right, y1: y, y2: y});
-  element(plot.svg, "text", {class: "axis budget-text", x: plot.right - 4, y: budget <= plot.yMost ? y - 5 : y + 12,
-                             "text-anchor": "end"},
-          `budget ${formatBytes(budget)}${budget <= plot.yMost ? "" : " ↑"}`);
+  if (budget === null || budget > plot.yMost) return;
+  const y = plot.y(budget);
+  element(plot.svg, "line", {class: "stroke budget", x1: plot.left, x2: plot.right, y1: y, y2: y});
 }
 
 class MemoryChart {
@@ -72,7 +68,8 @@ class MemoryChart {
     this.figure = figure;
     this.series = series;
     this.budget = budget;
-    this.values = legend(figure, title, series);
+    this.values = legend(figure, title, [...series, ...(budget === null ? [] : [{name: "budget", css: "budget", line: true}])]);
+    if (budget !== null) this.values.budget.textContent = formatBytes(budget);
     this.title = title;
   }
   draw(rows) {
@@ -87,8 +84,8 @@ class MemoryChart {
     });
     drawSteps(plot, rows);
     const span = plot.x1 - plot.x0;
-    for (const t of ticks(span, 6, 10)) plot.xLabel(plot.x0 + t, formatMs(t), t === 0 ? "start" : "middle");
-    for (const {css, value, area} of this.series) {
+    for (const t of timeTicks(span, 6)) plot.xLabel(plot.x0 + t, tickText(t, formatMs));
+    for (const {css, value, area} of [...this.series].reverse()) {
       const path = stepPath(plot, rows, value);
       if (area) element(plot.svg, "path", {class: `area ${css}`, d: `${path}V${plot.bottom}H${plot.left}Z`});
       element(plot.svg, "path", {class: `stroke ${css}`, d: path});
