@@ -4,6 +4,7 @@
 #include <unistd.h>
 
 #include <ctime>
+#include <filesystem>
 #include <utility>
 
 #include "ledger/page.h"
@@ -15,6 +16,9 @@ namespace {
 // Making the page reads the whole ledger: no more than this part of the run goes into it.
 constexpr int kPageShare = 100;
 constexpr std::chrono::seconds kPageEvery{10};
+// And about 2.5 bytes of memory a byte of it; beyond this many it waits for the end, when the session is
+// gone.
+constexpr std::uintmax_t kMostWhileRunning = 16 << 20;
 
 std::optional<std::int64_t> limit(std::int64_t budget_bytes) {
   return budget_bytes == mem::kUnlimited ? std::nullopt : std::optional(budget_bytes);
@@ -56,7 +60,9 @@ RunLedger::RunLedger(ledger::Directory& directory, const ledger::Header& header,
 
 void RunLedger::step_done() {
   const Clock::duration age = Clock::now() - page_written_;
-  if (age > kPageEvery && age > kPageShare * page_took_) write_page();
+  if (age < kPageEvery || age < kPageShare * page_took_) return;
+  std::error_code error;
+  if (std::filesystem::file_size(ledger::ledger_path(directory_), error) < kMostWhileRunning) write_page();
 }
 
 void RunLedger::close(const std::string& outcome, std::int64_t steps_done) {

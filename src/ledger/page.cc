@@ -13,7 +13,7 @@ namespace h3s::ledger {
 namespace {
 
 // A browser holds this many; what a longer run has more stays in the JSONL, and the page says so.
-constexpr std::size_t kMostRows = 200'000;
+constexpr std::size_t kMostRows = 60'000;
 
 // In the order of to_json's fields; a row holds their values.
 Json columns() {

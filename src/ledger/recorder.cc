@@ -19,24 +19,20 @@ std::int64_t process_bytes(const SpaceBytes& bytes, bool device_is_host) {
   return bytes[1] + bytes[2] + (device_is_host ? bytes[0] : 0);
 }
 
-SpaceBytes held(const mem::Accountant& accountant) {
-  SpaceBytes bytes{};
-  for (int i = 0; i < mem::kNumSpaces; ++i)
-    bytes[static_cast<std::size_t>(i)] = accountant.current_bytes(static_cast<mem::Space>(i));
-  return bytes;
-}
-
-SpaceBytes peaks(const mem::Accountant& accountant) {
-  SpaceBytes bytes{};
-  for (int i = 0; i < mem::kNumSpaces; ++i)
-    bytes[static_cast<std::size_t>(i)] = accountant.peak_bytes(static_cast<mem::Space>(i));
-  return bytes;
+void read_books(const mem::Accountant& accountant, MemoryReading& reading) {
+  for (std::size_t i = 0; i < reading.held_bytes.size(); ++i) {
+    const mem::SpaceReport report = accountant.report(static_cast<mem::Space>(i));
+    reading.held_bytes[i] = report.current_bytes;
+    reading.peak_bytes[i] = report.peak_bytes;
+  }
 }
 
 Allowance allowance(const Header& header, const Recorder::Sources& sources) {
   const bool device_is_host = sources.backend.device_is_host();
+  MemoryReading now;
+  read_books(sources.accountant, now);
   const std::int64_t program = std::max<std::int64_t>(
-      0, read_process_memory().rss_anon_bytes - process_bytes(held(sources.accountant), device_is_host));
+      0, read_process_memory().rss_anon_bytes - process_bytes(now.held_bytes, device_is_host));
   return {program + process_bytes(header.planned_bytes, device_is_host) + kSlackBytes,
           header.planned_bytes[1], header.cpus};
 }
@@ -73,7 +69,8 @@ MemoryReading Recorder::read_memory() {
     process_ = read_process_memory();
     process_read_ms_ = now;
   }
-  MemoryReading reading{held(sources_.accountant), peaks(sources_.accountant), process_, std::nullopt};
+  MemoryReading reading{.process = process_};
+  read_books(sources_.accountant, reading);
   if (device_) reading.device_used_bytes = device_->total_bytes - device_->free_bytes;
   return reading;
 }
@@ -173,7 +170,9 @@ void Recorder::close(const std::string& outcome, std::int64_t steps_done) {
     append(lines_of(group));
   }
   groups_.clear();
-  append(line_text(to_json(Closing{outcome, steps_done, wall_ms(), peaks(sources_.accountant)})));
+  MemoryReading last;
+  read_books(sources_.accountant, last);
+  append(line_text(to_json(Closing{outcome, steps_done, wall_ms(), last.peak_bytes})));
 }
 
 }  // namespace h3s::ledger
