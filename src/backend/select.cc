@@ -89,6 +89,11 @@ bool device_is_host(const DeviceChoice& device) {
   return device.on_cpu();
 }
 
+std::optional<DeviceState> device_state(const DeviceChoice& device) {
+  if (device.on_cpu()) return std::nullopt;
+  return cuda::device_state(device.cuda);
+}
+
 std::int64_t default_device_budget(const DeviceChoice& device) {
   if (device.on_cpu()) return mem::kUnlimited;
   return cuda::free_bytes(device.cuda) - kDriverMarginBytes;

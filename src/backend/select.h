@@ -7,6 +7,7 @@
 #include <optional>
 #include <string>
 
+#include "backend/cuda/cuda_backend.h"
 #include "kernels/backend.h"
 #include "mem/accountant.h"
 
@@ -43,6 +44,10 @@ std::unique_ptr<kernels::Backend> make_backend(const DeviceChoice& device, mem::
 // What make_backend will allocate in Space::kDevice.
 std::int64_t workspace_bytes(const DeviceChoice& device);
 bool device_is_host(const DeviceChoice& device);
+
+// The GPU as its driver sees it now, without waiting for it; empty on the CPU.
+using DeviceState = cuda::DeviceState;
+std::optional<DeviceState> device_state(const DeviceChoice& device);
 
 // Bytes a run may plan with on the device when no budget is given: what is free there, less a margin for the
 // driver; unlimited on the CPU.

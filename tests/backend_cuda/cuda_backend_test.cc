@@ -57,6 +57,39 @@ TEST_F(CudaBackend, EveryRefusalNamesTheDevice) {
   EXPECT_EQ(backend::parse_device("auto", 0).cuda, 0);
 }
 
+// 64 MiB within the card: at 10 TB/s, faster than any of today, 13 us there and back.
+TEST_F(CudaBackend, StampsGiveTheTimeOfTheWorkBetween) {
+  const std::int64_t bytes = std::int64_t{64} << 20;
+  const mem::Buffer from = device(bytes), to = device(bytes);
+  double last = 0;
+  for (int i = 0; i < 50; ++i) {
+    const kernels::Stamp begin = backend_->stamp(Queue::kCompute);
+    move(to.data(), from.data(), bytes, Queue::kCompute);
+    const kernels::Stamp end = backend_->stamp(Queue::kCompute);
+    finish(Queue::kCompute);
+    const std::optional<double> begin_ms = backend_->passed_ms(begin), end_ms = backend_->passed_ms(end);
+    ASSERT_TRUE(begin_ms && end_ms);
+    EXPECT_GE(*begin_ms, last);
+    EXPECT_GT(*end_ms - *begin_ms, 0.013);
+    EXPECT_LT(*end_ms - *begin_ms, 1000);
+    last = *end_ms;
+  }
+}
+
+TEST_F(CudaBackend, AStampOfAnotherQueueIsEmptyUntilItHasPassed) {
+  const std::int64_t bytes = std::int64_t{512} << 20;
+  const mem::Buffer from = device(bytes), to = pinned(bytes);
+  const kernels::Stamp first = backend_->stamp(Queue::kCompute);
+  finish(Queue::kCompute);
+  move(to.data(), from.data(), bytes, Queue::kDownload);  // 4 ms at the 128 GB/s of the widest link
+  const kernels::Stamp end = backend_->stamp(Queue::kDownload);
+  EXPECT_FALSE(backend_->passed_ms(end));
+  finish(Queue::kDownload);
+  const std::optional<double> first_ms = backend_->passed_ms(first), end_ms = backend_->passed_ms(end);
+  ASSERT_TRUE(first_ms && end_ms);
+  EXPECT_GT(*end_ms, *first_ms + 4);
+}
+
 TEST_F(CudaBackend, NewMemoryIsPoisoned) {
   mem::Buffer d = device(1000), host = pinned(1000);
   move(host.data(), d.data(), 1000, Queue::kCompute);

@@ -32,6 +32,16 @@ std::vector<DeviceInfo> devices();
 // as make_allocator.
 std::int64_t free_bytes(int device);
 
+// A GPU as the driver sees it; empty where the driver's management library does not say.
+struct DeviceState {
+  std::int64_t free_bytes = 0, total_bytes = 0;  // of every process
+  std::optional<std::int64_t> clock_mhz;         // of the multiprocessors
+  std::optional<bool> throttled;                 // held back for heat, or by the power supply
+};
+
+// Does not wait for the device. Throws as make_allocator.
+DeviceState device_state(int device);
+
 // Why devices() is empty, in words for a user; empty when it is not.
 std::string why_no_device();
 

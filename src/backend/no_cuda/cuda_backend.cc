@@ -18,6 +18,9 @@ std::vector<DeviceInfo> devices() {
 std::int64_t free_bytes(int) {
   refuse();
 }
+DeviceState device_state(int) {
+  refuse();
+}
 std::string why_no_device() {
   return "this program was built without CUDA";
 }
