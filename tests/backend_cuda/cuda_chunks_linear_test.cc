@@ -2,12 +2,16 @@
 // whole, for every dtype and every kernel the device can run.
 #include <fmt/format.h>
 
+#include <array>
+
 #include "backend/cuda/linear.h"
 #include "backend_cuda/chunks.h"
 
 namespace h3s::test {
 namespace {
 
+const std::vector<std::array<std::int64_t, 2>> kHeadGroups{
+    {0, 1}, {1, 1}, {2, 1}, {0, 2}, {1, 2}};  // first, heads
 constexpr std::int64_t kRows = 4099, kHeads = 3, kHeadWidth = 128, kN = kHeads * kHeadWidth;
 
 // y[begin : begin + rows][n0 : n0 + n] of one layer, into `y` with rows of `stride` elements.
@@ -15,9 +19,10 @@ struct Slice {
   std::int64_t begin, rows, n0, n;
   void* y;
   std::int64_t stride;
+  kernels::Parts parts = {};
 };
 
-// One linear layer of kRows x kN and one way to compute it.
+// One linear layer of kRows x n and one way to compute it.
 class Layer {
  public:
   virtual ~Layer() = default;
@@ -32,13 +37,13 @@ using Int8Kernel = void (*)(const kernels::LinearInt8Args&, cudaStream_t);
 template <typename TX, typename TW, typename TY>
 class FloatLayer final : public Layer {
  public:
-  FloatLayer(const char* kernel_name, FloatKernel kernel, std::int64_t k)
+  FloatLayer(const char* kernel_name, FloatKernel kernel, std::int64_t k, std::int64_t n = kN)
       : kernel_name_(kernel_name),
         kernel_(kernel),
         k_(k),
         x_(random_values<TX>(kRows * k, 1)),
-        w_(random_values<TW>(kN * k, 2)),
-        bias_(random_values<float>(kN, 3)) {}
+        w_(random_values<TW>(n * k, 2)),
+        bias_(random_values<float>(n, 3)) {}
   std::string name() const override {
     return fmt::format("linear {} x {} w {} y {} k {}", kernel_name_, dtype_name(kDTypeOf<TX>),
                        dtype_name(kDTypeOf<TW>), dtype_name(kDTypeOf<TY>), k_);
@@ -46,7 +51,7 @@ class FloatLayer final : public Layer {
   std::int64_t y_bytes() const override { return sizeof(TY); }
   void run(const Slice& s) const override {
     kernel_({x_.data() + s.begin * k_, kDTypeOf<TX>, k_, w_.data() + s.n0 * k_, kDTypeOf<TW>,
-             bias_.data() + s.n0, s.y, kDTypeOf<TY>, s.stride, s.rows, s.n, k_},
+             bias_.data() + s.n0, s.y, kDTypeOf<TY>, s.stride, s.rows, s.n, k_, s.parts},
             nullptr);
   }
 
@@ -62,21 +67,21 @@ class FloatLayer final : public Layer {
 template <typename TY>
 class Int8Layer final : public Layer {
  public:
-  Int8Layer(const char* kernel_name, Int8Kernel kernel, std::int64_t k)
+  Int8Layer(const char* kernel_name, Int8Kernel kernel, std::int64_t k, std::int64_t n = kN)
       : kernel_name_(kernel_name),
         kernel_(kernel),
         k_(k),
         x_(random_codes(kRows * k, 4)),
-        w_(random_codes(kN * k, 5)),
+        w_(random_codes(n * k, 5)),
         x_scale_(random_values<float>(kRows, 6, 0.01f)),
-        w_scale_(random_values<float>(kN, 7, 0.01f)) {}
+        w_scale_(random_values<float>(n, 7, 0.01f)) {}
   std::string name() const override {
     return fmt::format("linear_int8 {} y {} k {}", kernel_name_, dtype_name(kDTypeOf<TY>), k_);
   }
   std::int64_t y_bytes() const override { return sizeof(TY); }
   void run(const Slice& s) const override {
     kernel_({x_.data() + s.begin * k_, x_scale_.data() + s.begin, w_.data() + s.n0 * k_,
-             w_scale_.data() + s.n0, nullptr, s.y, kDTypeOf<TY>, s.stride, s.rows, s.n, k_},
+             w_scale_.data() + s.n0, nullptr, s.y, kDTypeOf<TY>, s.stride, s.rows, s.n, k_, s.parts},
             nullptr);
   }
 
@@ -160,8 +165,7 @@ TEST(LinearChunks, ColumnsOfHeadGroups) {
     for (const std::int64_t m : {1, 33, 129, 300}) {
       const std::vector<std::uint8_t> whole = computed(*layer, {0, m, 0, kN, nullptr, 0});
       const std::int64_t size = layer->y_bytes();
-      for (const auto& [first, heads] :
-           std::vector<std::array<std::int64_t, 2>>{{0, 1}, {1, 1}, {2, 1}, {0, 2}, {1, 2}}) {
+      for (const auto& [first, heads] : kHeadGroups) {
         const std::int64_t n0 = first * kHeadWidth, n = heads * kHeadWidth;
         const std::vector<std::uint8_t> part = computed(*layer, {0, m, n0, n, nullptr, 0});
         for (std::int64_t r = 0; r < m; ++r)
@@ -171,6 +175,33 @@ TEST(LinearChunks, ColumnsOfHeadGroups) {
               << r;
       }
     }
+}
+
+// The q, k and v columns of heads [h, h + g) in one product, as the engine asks for them, are those of the
+// whole.
+TEST(LinearChunks, PartsOfHeadGroups) {
+  constexpr std::int64_t kParts = 3, kAll = kParts * kN, kM = 300;
+  std::vector<std::unique_ptr<Layer>> all;
+  all.emplace_back(new FloatLayer<BF16, BF16, BF16>("by device", cuda::linear, 264, kAll));
+  all.emplace_back(new FloatLayer<F16, F16, F16>("by device", cuda::linear, 264, kAll));
+  all.emplace_back(new FloatLayer<float, float, float>("by device", cuda::linear, 300, kAll));
+  all.emplace_back(new Int8Layer<BF16>("by device", cuda::linear_int8, 272, kAll));
+  all.emplace_back(new Int8Layer<float>("by device", cuda::linear_int8, 37, kAll));
+  for (const auto& layer : all) {
+    const std::vector<std::uint8_t> whole = computed(*layer, {0, kM, 0, kAll, nullptr, 0});
+    const std::int64_t size = layer->y_bytes();
+    for (const auto& [first, heads] : kHeadGroups) {
+      const std::int64_t width = heads * kHeadWidth, n = kParts * width;
+      const std::vector<std::uint8_t> got =
+          computed(*layer, {0, kM, first * kHeadWidth, n, nullptr, 0, {kParts, kN}});
+      for (std::int64_t r = 0; r < kM; ++r)
+        for (std::int64_t p = 0; p < kParts; ++p)
+          ASSERT_TRUE(std::equal(got.begin() + (r * n + p * width) * size,
+                                 got.begin() + (r * n + (p + 1) * width) * size,
+                                 whole.begin() + (r * kAll + p * kN + first * kHeadWidth) * size))
+              << layer->name() << ", heads " << first << " + " << heads << ", part " << p << ", row " << r;
+    }
+  }
 }
 
 }  // namespace
