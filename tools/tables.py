@@ -58,22 +58,61 @@ def bench(name):
     return lambda: subprocess.run(command, check=True, stdout=subprocess.PIPE, text=True).stdout.strip()
 
 
+def times(value, peer):
+    return f"{value[peer]:.2f}" if peer in value else "-"
+
+
+def measured(result):
+    """Device, clocks and command below a table."""
+    before, after = result["gpu_before"], result["gpu_after"]
+    clocks = f"SM clock {after['clocks.sm']} and {after['power.draw']} at its end" if "clocks.sm" in after else after["missing"]
+    return (f"{result['device']}, driver {before.get('driver_version', 'unknown')}, {clocks}; torch {result['torch']}, cuDNN {result['cudnn']}, "
+            f"comfy-kitchen {result['comfy_kitchen']}; commit {result['commit']}; `{result['command']}`.")
+
+
 def attention_h200():
-    timings = json.loads((RESULTS / "attention_h200.json").read_text())["timings"]
-    names = {"attention:sm90": "h3stream sm_90a", "attention:mma": "h3stream mma.sync"}
-    return markdown(["tokens", "kernel", "ms", "TFLOP/s", "x cuDNN", "x flash"],
-                    [[f"{t['tokens']:,}", names.get(t["subject"], t["subject"]), f"{t['median_ms']:,.1f}",
-                      f"{t['tflops']:.0f}", f"{t['x_cudnn']:.2f}", f"{t['x_flash']:.2f}"] for t in timings])
+    result = json.loads((RESULTS / "peers-h200.json").read_text())
+    rows = [[f"{t['tokens']:,}", t["subject"], f"{t['median_ms']:,.1f}", t["runs"], f"{t['rate']:.0f}",
+             *(times(t, peer) for peer in ("x_cudnn", "x_flash", "x_comfy"))]
+            for t in result["timings"] if "tokens" in t]
+    return markdown(["tokens", "kernel", "ms", "calls", "TOP/s", "x cuDNN", "x flash", "x comfy int8"], rows) + "\n\n" + measured(result)
 
 
 def linear_h200():
-    """Build A of the stored run: the kernels that were kept."""
-    timings = json.loads((RESULTS / "linear_h200.json").read_text())["timings"]
-    rows = [t for t in timings if t["case"].split()[0] in ("int8", "bf16") and not t["subject"].startswith("B ")
-            and t["case"].split()[1] in ("qkv", "out", "fc1", "fc2")]
-    return markdown(["linear, M = 16384", "kernel", "ms", "TOP/s", "x peer"],
-                    [[t["case"], t["subject"].replace("A ", "h3stream "), f"{t['median_ms']:.2f}", f"{t['tops']:.0f}",
-                      f"{t['x_peer']:.2f}"] for t in rows])
+    result = json.loads((RESULTS / "peers-h200.json").read_text())
+    rows = [[t["case"], t["subject"], f"{t['median_ms']:.3f}", f"{t['rate']:,.0f} {t['unit']}",
+             *(times(t, peer) for peer in ("x_int_mm", "x_comfy", "x_cublas"))]
+            for t in result["timings"] if "tokens" not in t]
+    return markdown(["case", "kernel", "ms", "rate", "x _int_mm", "x comfy", "x cuBLAS"], rows)
+
+
+def device_rows(group):
+    """Rows of a group of `h3stream bench` on the GPU, with the share of its copy."""
+    def render():
+        result = json.loads((RESULTS / "bench-h200.json").read_text())
+        rows = [[r["name"], r["shape"], f"{r['median_ms']:.3f}", f"{r['rate']:,.0f} {r['unit']}", f"{100 * r['ratio']:.0f} %"]
+                for r in result["rows"] if r["group"] == group]
+        state = result["gpu_after"]
+        note = f"{result['device']}, driver {state.get('driver', 'unknown')}; commit {result['commit']}; `{result['command']}`."
+        return markdown(["op", "shape", "ms", "rate", "of the copy rate"], rows) + "\n\n" + note
+    return render
+
+
+def block_h200():
+    short, long = (json.loads((RESULTS / f"{name}-h200.json").read_text()) for name in ("bench", "block-217088"))
+    by_name = [{r["name"]: r for r in result["rows"] if r["group"] == "block"} for result in (short, long)]
+
+    def cells(row):
+        if row["unit"] == "%":
+            return [f"{row['rate']:.1f} %", ""]
+        work = f", {row['gops'] / 1e3:,.0f} TOP/s" if "gops" in row else ""
+        return [f"{row['rate']:,.2f} ms", f"{100 * row['share']:.1f} %{work}"]
+
+    rows = [[name, *cells(row), *cells(by_name[1][name])] for name, row in by_name[0].items()]
+    tokens = [next(iter(x.values()))["shape"].removeprefix("tokens ") for x in by_name]
+    heads = [x for n in tokens for x in (f"{int(n):,} tokens", "share")]
+    note = "; ".join(f"`{x['command']}` at {x['commit']}, {n['total']['plan']}" for x, n in zip((short, long), by_name))
+    return markdown(["part", *heads], rows) + "\n\n" + note + "."
 
 
 def blocks_h200():
@@ -89,6 +128,7 @@ def blocks_h200():
 
 TABLES = [("README.md", "runs", runs), ("docs/memory.md", "memory", memory),
           ("docs/hardware.md", "attention-h200", attention_h200), ("docs/hardware.md", "linear-h200", linear_h200),
+          ("docs/hardware.md", "rows-h200", device_rows("rows")), ("docs/hardware.md", "block-h200", block_h200),
           ("docs/hardware.md", "blocks-h200", blocks_h200),
           ("docs/cpu-backend.md", "bench-1core", bench("cpu-zen5-1core.json")),
           ("docs/cpu-backend.md", "bench-1core-haswell", bench("cpu-zen5-1core-openblas-haswell.json")),
