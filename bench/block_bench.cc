@@ -173,13 +173,13 @@ void check_chunks(Context& context, Block& block, std::int64_t tokens, const exe
   check(same_bits(last(dials), last(other)), "a block has the same bits in other chunks");
 }
 
-const char* part_name(const std::string& op) {
-  static const std::map<std::string, const char*> names{{"linear_int8 7168x5376", "qkv_proj"},
-                                                        {"linear_int8 5376x7168", "out_proj"},
-                                                        {"linear_int8 28672x5376", "fc1"},
-                                                        {"linear_int8 5376x14336", "fc2"}};
-  const auto found = names.find(op);
-  return found == names.end() ? op.c_str() : found->second;
+// What a layer calls the op: linears by their size, qkv_proj by any of its columns.
+std::string part_name(const std::string& op, const spec::ModelSpec& spec) {
+  const auto size = [](std::int64_t n, std::int64_t k) { return fmt::format("linear_int8 {}x{}", n, k); };
+  if (op == size(spec.hidden, spec.inner())) return "out_proj";
+  if (op == size(2 * spec.ffn, spec.hidden)) return "fc1";
+  if (op == size(spec.hidden, spec.ffn)) return "fc2";
+  return op.starts_with("linear") ? "qkv_proj" : op;
 }
 
 bool is_product(const std::string& op) {
@@ -203,7 +203,7 @@ using Times = std::vector<double>;  // seconds, one a round
 
 struct Measured {
   Times total, products, quantisers;   // total: runs without stamps in between
-  std::map<std::string, Times> parts;  // by op
+  std::map<std::string, Times> parts;  // by name
 };
 
 Measured measure_block(Context& context, Block& block, std::int64_t tokens, const exec::Dials& dials) {
@@ -217,11 +217,13 @@ Measured measure_block(Context& context, Block& block, std::int64_t tokens, cons
     timed.start();
     block.run(sequence);
     double products = 0, quantisers = 0;
+    std::map<std::string, double> parts;
     for (const auto& [op, ms] : timed.stop()) {
-      m.parts[op].push_back(ms * 1e-3);
+      parts[part_name(op, block.spec())] += ms * 1e-3;
       if (is_product(op)) products += ms * 1e-3;
       if (op.ends_with("quantize_rows")) quantisers += ms * 1e-3;
     }
+    for (const auto& [name, seconds] : parts) m.parts[name].push_back(seconds);
     m.products.push_back(products);
     m.quantisers.push_back(quantisers);
   }
@@ -253,7 +255,7 @@ void add_rows(Context& context, const Measured& m, const spec::ModelSpec& spec, 
   };
   add("total", total);
   std::vector<std::pair<std::string, Timing>> parts;
-  for (const auto& [op, times] : m.parts) parts.emplace_back(part_name(op), summarize(times));
+  for (const auto& [name, times] : m.parts) parts.emplace_back(name, summarize(times));
   std::sort(parts.begin(), parts.end(),
             [](const auto& a, const auto& b) { return a.second.median_s > b.second.median_s; });
   for (const auto& [name, timing] : parts) add(name, timing);

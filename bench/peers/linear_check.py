@@ -8,6 +8,7 @@ times.
 """
 
 import argparse
+import itertools
 import time
 
 import common
@@ -61,8 +62,7 @@ def check_slices(run, m, n, full, report, subject, name, value, picks=ROW_PICKS)
 
 
 def check_tensor(lib, label, report):
-    dtype = torch.bfloat16
-    for kernel in ("fast", "portable"):
+    for dtype, kernel in itertools.product((torch.bfloat16, torch.float16), ("fast", "portable")):
         for n, k, y_dtype in ((1280, 5376, dtype), (776, 2056, torch.float32)):
             name = f"{kernel}/{dtype}/{n}x{k}"
             value = seed(name)

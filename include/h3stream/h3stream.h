@@ -125,7 +125,7 @@ H3S_API h3s_status h3s_attention(h3s_context* context, const h3s_attention_param
 /* y = round(x w^T + bias). */
 typedef struct h3s_linear_params {
   size_t size;
-  int32_t x_dtype, w_dtype, y_dtype; /* x: bf16 or f32; w: bf16, f16 or f32; y: bf16 or f32 */
+  int32_t x_dtype, w_dtype, y_dtype; /* bf16, f16 or f32 each */
   const void* x;                     /* [m][k], row stride x_stride */
   const void* w;                     /* [n][k] dense */
   const float* bias;                 /* [n]; may be NULL */

@@ -61,6 +61,13 @@ static float widen(uint16_t bf16) {
   return x;
 }
 
+/* Normal numbers and zero. */
+static float widen_f16(uint16_t f16) {
+  const int exponent = (f16 >> 10 & 31) - 25, fraction = f16 & 1023;
+  const float magnitude = exponent == -25 ? 0.0f : ldexpf((float)(1024 + fraction), exponent);
+  return f16 >> 15 ? -magnitude : magnitude;
+}
+
 static float sigmoid(float x) {
   return 1.0f / (1.0f + expf(-x));
 }
@@ -142,7 +149,7 @@ enum { kM = 5, kN = 7, kK = 64, kHeads = 2, kWidth = 128, kQueries = 3, kKeys = 
 
 static void test_linear(h3s_context* context) {
   float *x = floats(kM * kK, 0), *w = floats(kN * kK, 5), *bias = floats(kN, 9), y[kM][kN + 2];
-  uint16_t *x16 = bf16s(x, kM * kK), *w16 = bf16s(w, kN * kK), y16[kM][kN];
+  uint16_t *x16 = bf16s(x, kM * kK), *w16 = bf16s(w, kN * kK), y16[kM][kN], y_f16[kM][kN];
   h3s_linear_params p;
   EXPECT_OK(h3s_linear_params_init(&p, sizeof p), NULL);
   p.x_dtype = p.w_dtype = H3S_BF16, p.y_dtype = H3S_F32;
@@ -150,13 +157,16 @@ static void test_linear(h3s_context* context) {
   p.m = kM, p.n = kN, p.k = kK, p.y_stride = kN + 2;
   memset(y, 0xFF, sizeof y);
   EXPECT_OK(h3s_linear(context, &p), context);
-  p.x = x, p.w = w, p.x_dtype = p.w_dtype = H3S_F32, p.y = y16, p.y_dtype = H3S_BF16, p.y_stride = 0;
+  p.w = w, p.w_dtype = H3S_F32, p.y_dtype = H3S_F16, p.y = y_f16, p.y_stride = 0;
+  EXPECT_OK(h3s_linear(context, &p), context);
+  p.x = x, p.x_dtype = H3S_F32, p.y = y16, p.y_dtype = H3S_BF16, p.y_stride = 0;
   EXPECT_OK(h3s_linear(context, &p), context);
   for (int i = 0; i < kM; ++i)
     for (int j = 0; j < kN; ++j) {
       float sum = bias[j];  /* exact: multiples of 1/64 below 2^9 */
       for (int k = 0; k < kK; ++k) sum += x[i * kK + k] * w[j * kK + k];
       CHECK(y[i][j] == sum);
+      CHECK(fabsf(widen_f16(y_f16[i][j]) - sum) <= fabsf(sum) * 0x1p-11f);
       CHECK(fabsf(widen(y16[i][j]) - sum) <= fabsf(sum) * 0x1p-8f);
       CHECK(isnan(y[i][kN]) && isnan(y[i][kN + 1]));  /* the gap between rows */
     }
@@ -313,7 +323,6 @@ static void test_linear_errors(h3s_context* context) {
   REFUSED(x_dtype, 7, H3S_INVALID_ARGUMENT, "[linear] x_dtype");
   REFUSED(w_dtype, -1, H3S_INVALID_ARGUMENT, "[linear] w_dtype");
   REFUSED(y_dtype, 3, H3S_INVALID_ARGUMENT, "[linear] y_dtype");
-  REFUSED(y_dtype, H3S_F16, H3S_UNSUPPORTED, "[linear] y dtype must be one of F32, BF16, got F16");
   REFUSED(m, 0, H3S_INVALID_ARGUMENT, "[linear] m must be at least 1, got 0");
   REFUSED(n, 0, H3S_INVALID_ARGUMENT, "[linear] n must be at least 1, got 0");
   REFUSED(k, -5, H3S_INVALID_ARGUMENT, "[linear] k must be at least 1, got -5");
