@@ -44,9 +44,8 @@ void Session::Impl::run_blocks() {
     const BlockPhases block_phases(phases, i);
     block_phases.enter(Phase::kKv);
     const model::BlockWeights& weights = ring.acquire(fmt::format("blocks.{}", i), /*adaln=*/true);
-    sequence.run_block({.weights = weights,
-                        .modulation = time.modulation(weights.adaln),
-                        .phases = block_phases});
+    sequence.run_block(
+        {.weights = weights, .modulation = time.modulation(weights.adaln), .phases = block_phases});
     ring.release();
     ring.prefetch(fmt::format("blocks.{}", (i + 1) % spec.layers), /*adaln=*/true);
     if (row_tap) tap(fmt::format("block{}", i));

@@ -43,9 +43,11 @@ class Phases : public testing::Test {
 };
 
 TEST_F(Phases, FollowTheSchedule) {
-  Log resident, grouped;
+  Log resident, grouped, ahead;
   run(*backend_, {.q_chunk = 200}, {&resident}, 2);  // 323 tokens: two query chunks
   run(*backend_, {.schedule = exec::Schedule::kFlat, .head_group = 2}, {&grouped});
+  run(*backend_, {.schedule = exec::Schedule::kFlat, .head_group = 2, .q_chunk = 200, .project_ahead = true},
+      {&ahead});
   EXPECT_EQ(resident.text,
             "-1:text | "
             "0:embed 0:0.kv 0:0.attn 0:0.mlp 0:0.kv 0:0.attn 0:0.mlp "
@@ -55,6 +57,10 @@ TEST_F(Phases, FollowTheSchedule) {
   EXPECT_EQ(grouped.text,
             "-1:text | 0:embed 0:0.kv 0:0.attn 0:0.kv 0:0.attn 0:0.mlp "
             "0:1.kv 0:1.attn 0:1.kv 0:1.attn 0:1.mlp 0:final | ");
+  // The second group is projected chunk by chunk between the first one's queries.
+  EXPECT_EQ(ahead.text,
+            "-1:text | 0:embed 0:0.kv 0:0.attn 0:0.kv 0:0.attn 0:0.kv 0:0.attn 0:0.mlp "
+            "0:1.kv 0:1.attn 0:1.kv 0:1.attn 0:1.kv 0:1.attn 0:1.mlp 0:final | ");
 }
 
 // One span for each visit, in the order told, each within what its two ends allow.

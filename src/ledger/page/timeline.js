@@ -84,7 +84,8 @@ class MemoryChart {
     });
     drawSteps(plot, rows);
     const span = plot.x1 - plot.x0;
-    for (const t of timeTicks(span, 6)) plot.xLabel(plot.x0 + t, tickText(t, formatMs));
+    const sign = selection.step === null ? "" : "+";  // of a step, counted from its begin
+    for (const t of timeTicks(span, 6)) plot.xLabel(plot.x0 + t, sign + tickText(t, formatMs));
     for (const {css, value, area} of [...this.series].reverse()) {
       const path = stepPath(plot, rows, value);
       if (area) element(plot.svg, "path", {class: `area ${css}`, d: `${path}V${plot.bottom}H${plot.left}Z`});
