@@ -4,8 +4,7 @@
 #include <array>
 
 #include "base/bytes.h"
-#include "exec/dry_backend.h"
-#include "exec/session_state.h"
+#include "exec/session_arena.h"
 
 namespace h3s::exec {
 namespace {
@@ -53,16 +52,19 @@ std::string budget_text(std::int64_t bytes) {
 Footprint measure_footprint(const checkpoint::Checkpoint& checkpoint, const spec::Layout& layout,
                             const SessionOptions& options, bool device_is_host, const FixedBytes& fixed) {
   mem::Accountant books(mem::make_dry_allocator());
-  DryBackend backend(device_is_host);
   std::vector<mem::Buffer> held;
-  for (const mem::Space space : {mem::Space::kDevice, mem::Space::kPinned, mem::Space::kHost})
+  for (const mem::Space space : mem::kSpaces)
     if (fixed[space] > 0)
       held.push_back(books.allocate(space, fixed[space], "backend workspace and sampler state"));
-  const SessionState state(Context{backend, books}, checkpoint, layout, options);
-  state.make_conditioning_stage();
+  const mem::Placement arenas =
+      mem::place(record_session(books, checkpoint, layout, options, device_is_host).buffers());
   Footprint footprint;
-  for (int i = 0; i < mem::kNumSpaces; ++i)
-    footprint.spaces[static_cast<std::size_t>(i)] = books.report(static_cast<mem::Space>(i));
+  for (const mem::Space space : mem::kSpaces) {
+    mem::SpaceReport& report = footprint.spaces[mem::index(space)];
+    report = books.report(space);
+    // The session takes its arena whole: what is held beside it, and the arena.
+    report.peak_bytes = books.totals(space).current_bytes + arenas.arena_bytes[mem::index(space)];
+  }
   return footprint;
 }
 

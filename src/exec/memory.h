@@ -1,15 +1,15 @@
-// What every part of the executor shares: the backend, the books, and where each kind of bytes lives.
+// What every part of the executor shares: the backend, and where its buffers come from.
 #pragma once
 
 #include "base/error.h"
 #include "kernels/backend.h"
-#include "mem/accountant.h"
+#include "mem/memory.h"
 
 namespace h3s::exec {
 
 struct Context {
   kernels::Backend& backend;
-  mem::Accountant& accountant;
+  mem::Memory& accountant;  // the session's arena; in a dry run, books that hold nothing
 };
 
 // Waits, on destruction, for everything its backend was asked to do. The last member of whatever owns buffers

@@ -3,15 +3,30 @@
 #include <algorithm>
 #include <cstring>
 
+#include "exec/session_arena.h"
 #include "exec/session_state.h"
 
 namespace h3s::exec {
 
 using kernels::Queue;
 
-struct Session::Impl : SessionState {
-  using SessionState::SessionState;
+namespace {
 
+// First base of the session: its memory is there before anything is built in it, and after.
+struct SessionMemory {
+  mem::Arena arena;
+};
+
+}  // namespace
+
+struct Session::Impl : SessionMemory, SessionState {
+  Impl(kernels::Backend& backend, mem::Accountant& books, const checkpoint::Checkpoint& model,
+       const spec::Layout& job, const SessionOptions& opts)
+      : SessionMemory{open_session_arena(books, model, job, opts, backend.device_is_host())},
+        SessionState(Context{backend, arena}, model, job, opts),
+        constructed(arena.position()) {}
+
+  const std::size_t constructed;  // where set_conditioning() stands in the arena's plan
   model::GlobalWeights globals;
   Conditioning conditioning;
   bool conditioned = false;
@@ -48,6 +63,7 @@ void Session::Impl::run_blocks() {
         {.weights = weights, .modulation = time.modulation(weights.adaln), .phases = block_phases});
     ring.release();
     ring.prefetch(fmt::format("blocks.{}", (i + 1) % spec.layers), /*adaln=*/true);
+    arena.require_within_plan(fmt::format("block {}", i));
     if (row_tap) tap(fmt::format("block{}", i));
     if (block_callback) block_callback(i, spec.layers);
   }
@@ -70,7 +86,7 @@ void Session::Impl::tap(const std::string& name) {
 Session::Session(kernels::Backend& backend, mem::Accountant& accountant,
                  const checkpoint::Checkpoint& checkpoint, const spec::Layout& layout,
                  const SessionOptions& options)
-    : impl_(std::make_unique<Impl>(Context{backend, accountant}, checkpoint, layout, options)) {
+    : impl_(std::make_unique<Impl>(backend, accountant, checkpoint, layout, options)) {
   impl_->load_globals();
   impl_->sequence.prepare_rotation(layout, impl_->globals.inv_freq);
 }
@@ -81,8 +97,13 @@ void Session::set_conditioning(const Conditioning& conditioning) {
   impl_->conditioning = conditioning;
   impl_->phases.begin(/*forward_idx=*/-1);
   impl_->phases.enter(Phase::kText);
+  impl_->arena.rewind(impl_->constructed);
   ConditioningStage stage = impl_->make_conditioning_stage();
-  stage.run(impl_->loader, impl_->ring, conditioning.text, impl_->refined);
+  {
+    const mem::Accountant::Freeze freeze(impl_->arena.accountant(), "set_conditioning()");
+    stage.run(impl_->loader, impl_->ring, conditioning.text, impl_->refined);
+  }
+  impl_->arena.require_within_plan("conditioning");
   impl_->phases.leave();
   impl_->conditioned = true;
 }
@@ -92,6 +113,7 @@ void Session::forward(const float* video_in, const float* audio_in, float sigma,
   Impl& s = *impl_;
   if (!s.conditioned)
     fail(Status::kInvalidArgument, "[session] set_conditioning() must come before forward()");
+  const mem::Accountant::Freeze freeze(s.arena.accountant(), "a forward");
   s.phases.begin(s.num_forwards++);
   s.phases.enter(Phase::kEmbed);
   s.timesteps = spec::make_timesteps(s.layout, sigma, s.options.timesteps);
@@ -99,11 +121,13 @@ void Session::forward(const float* video_in, const float* audio_in, float sigma,
   s.time_embedding = s.time.time_embedding();
   s.embed.run(s.layout, s.globals, s.conditioning, video_in, audio_in, s.refined, s.sequence.x(),
               s.sequence.scratch());
+  s.arena.require_within_plan("embed");
   if (s.row_tap) s.tap("embed");
   s.run_blocks();
   s.phases.enter(Phase::kFinal);
   s.output.run(s.layout, s.timesteps, s.globals, s.time, s.sequence.x(), s.sequence.scratch(), video_out,
                audio_out);
+  s.arena.require_within_plan("final");
   s.phases.leave();
 }
 
@@ -115,7 +139,7 @@ void Session::on_rows(RowTap tap) {
   impl_->row_tap = std::move(tap);
   impl_->tap_rows = mem::Buffer();
   if (impl_->row_tap)
-    impl_->tap_rows = impl_->context.accountant.allocate(
+    impl_->tap_rows = impl_->arena.accountant().allocate(
         mem::Space::kPinned, impl_->sequence.dials().kv_chunk * impl_->sequence.x().row_bytes(),
         "tapped rows");
 }

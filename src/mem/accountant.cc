@@ -1,63 +1,21 @@
 #include "mem/accountant.h"
 
 #include <algorithm>
-#include <cstdlib>
-#include <cstring>
-#include <new>
 #include <utility>
 
 #include "base/bytes.h"
-#include "base/error.h"
 
 namespace h3s::mem {
 namespace {
 
-std::int64_t round_up(std::int64_t bytes) {
-  return (bytes + kAlignment - 1) / kAlignment * kAlignment;
-}
-
-class HeapAllocator final : public RawAllocator {
- public:
-  explicit HeapAllocator(bool poison) : poison_(poison) {}
-
-  void* allocate(Space space, std::int64_t bytes) override {
-    void* data = std::aligned_alloc(kAlignment, static_cast<std::size_t>(bytes));
-    if (data == nullptr)
-      fail(Status::kOverBudget, "[mem] the system refused {} of {} memory", format_bytes(bytes),
-           space_name(space));
-    if (poison_) std::memset(data, 0xFF, static_cast<std::size_t>(bytes));
-    return data;
-  }
-  void release(Space, void* data, std::int64_t) noexcept override { std::free(data); }
-
- private:
-  bool poison_;
-};
-
-class DryAllocator final : public RawAllocator {
- public:
-  void* allocate(Space, std::int64_t) override { return nullptr; }
-  void release(Space, void*, std::int64_t) noexcept override {}
-};
+thread_local const Accountant::Freeze* innermost_freeze = nullptr;
 
 }  // namespace
 
-const char* space_name(Space space) {
-  constexpr std::array<const char*, kNumSpaces> kNames{"device", "pinned", "host"};
-  return kNames[static_cast<std::size_t>(space)];
-}
-
-std::unique_ptr<RawAllocator> make_heap_allocator(bool poison) {
-  return std::make_unique<HeapAllocator>(poison);
-}
-std::unique_ptr<RawAllocator> make_dry_allocator() {
-  return std::make_unique<DryAllocator>();
-}
-
 struct Accountant::Books {
   std::int64_t budget = kUnlimited;
-  std::int64_t current = 0;
-  std::int64_t peak = 0;
+  std::int64_t current = 0, peak = 0;
+  std::int64_t reserved = 0, peak_reserved = 0;
   std::vector<Holder> holders;
 
   int holder(const std::string& tag) {
@@ -66,6 +24,7 @@ struct Accountant::Books {
     holders.push_back({tag, 0, 0});
     return static_cast<int>(holders.size()) - 1;
   }
+  Holder& at(int holder_idx) { return holders[static_cast<std::size_t>(holder_idx)]; }
 
   std::vector<Holder> by_size(std::int64_t Holder::*key) const {
     std::vector<Holder> sorted = holders;
@@ -75,91 +34,161 @@ struct Accountant::Books {
     return sorted;
   }
 
+  std::string largest_holders() const {
+    std::string text;
+    int count = 0;
+    for (const Holder& h : by_size(&Holder::bytes)) {
+      if (count++ == 3) break;
+      text += fmt::format("{}{} {}", text.empty() ? "" : ", ", h.tag, format_bytes(h.bytes));
+    }
+    return text.empty() ? "nothing" : text;
+  }
+
+  SpaceReport totals() const;
+
   void mark_peak() {
     peak = current;
     for (Holder& h : holders) h.peak_bytes = h.bytes;
   }
 };
 
-Buffer::~Buffer() {
-  if (owner_ != nullptr) owner_->release(*this);
-}
-
-void Buffer::swap(Buffer& other) noexcept {
-  std::swap(owner_, other.owner_);
-  std::swap(data_, other.data_);
-  std::swap(bytes_, other.bytes_);
-  std::swap(space_, other.space_);
-  std::swap(holder_idx_, other.holder_idx_);
-}
-
 Accountant::Accountant(std::unique_ptr<RawAllocator> raw)
     : raw_(std::move(raw)), books_(std::make_unique<std::array<Books, kNumSpaces>>()) {}
 
 Accountant::~Accountant() = default;
 
+Accountant::Books& Accountant::books(Space space) const {
+  return (*books_)[index(space)];
+}
+
 void Accountant::set_budget(Space space, std::int64_t bytes) {
   const std::lock_guard lock(mutex_);
-  (*books_)[static_cast<std::size_t>(space)].budget = bytes;
+  books(space).budget = bytes;
 }
 
 std::int64_t Accountant::budget(Space space) const {
   const std::lock_guard lock(mutex_);
-  return (*books_)[static_cast<std::size_t>(space)].budget;
+  return books(space).budget;
 }
 
 Buffer Accountant::allocate(Space space, std::int64_t bytes, const std::string& tag) {
   H3S_ASSERT(bytes >= 0);
-  const std::int64_t rounded = round_up(std::max<std::int64_t>(bytes, 1));
-  const std::lock_guard lock(mutex_);
-  Books& books = (*books_)[static_cast<std::size_t>(space)];
-  if (rounded > books.budget - books.current) {
-    std::string largest;
-    for (const Holder& h : books.by_size(&Holder::bytes)) {
-      largest += fmt::format("{}{} {}", largest.empty() ? "" : ", ", h.tag, format_bytes(h.bytes));
-      if (std::count(largest.begin(), largest.end(), ',') == 2) break;
-    }
-    fail(Status::kOverBudget, "[mem] {} budget {} cannot hold {} for {}: {} in use ({})", space_name(space),
-         format_bytes(books.budget), format_bytes(rounded), tag, format_bytes(books.current),
-         largest.empty() ? "nothing" : largest);
-  }
-  Buffer buffer;
-  buffer.data_ = raw_->allocate(space, rounded);
-  buffer.owner_ = this;
-  buffer.bytes_ = bytes;
-  buffer.space_ = space;
-  buffer.holder_idx_ = books.holder(tag);
-  books.current += rounded;
-  books.holders[static_cast<std::size_t>(buffer.holder_idx_)].bytes += rounded;
-  if (books.current > books.peak) books.mark_peak();
-  return buffer;
+  require_unfrozen(space, bytes, tag);
+  void* data = reserve(space, occupied_bytes(bytes), tag);
+  return {*this, space, data, bytes, enter(space, data, bytes, tag, -1)};
 }
 
 void Accountant::release(Buffer& buffer) noexcept {
-  const std::int64_t rounded = round_up(std::max<std::int64_t>(buffer.bytes_, 1));
+  leave(buffer, -1);
+  unreserve(buffer.space(), buffer.data(), occupied_bytes(buffer.bytes()));
+}
+
+void* Accountant::reserve(Space space, std::int64_t bytes, const std::string& what) {
   const std::lock_guard lock(mutex_);
-  Books& books = (*books_)[static_cast<std::size_t>(buffer.space_)];
-  raw_->release(buffer.space_, buffer.data_, rounded);
-  books.current -= rounded;
-  books.holders[static_cast<std::size_t>(buffer.holder_idx_)].bytes -= rounded;
+  Books& b = books(space);
+  if (bytes > b.budget - b.reserved)
+    fail(Status::kOverBudget, "[mem] {} budget {} cannot hold {} for {}: {} in use ({})", space_name(space),
+         format_bytes(b.budget), format_bytes(bytes), what, format_bytes(b.reserved), b.largest_holders());
+  void* data = nullptr;
+  try {
+    data = raw_->allocate(space, bytes);
+  } catch (const Error& e) {
+    if (e.status() != Status::kOverBudget) throw;
+    throw Refused(space, fmt::format("{} (for {})", e.what(), what));
+  }
+  b.reserved += bytes;
+  b.peak_reserved = std::max(b.peak_reserved, b.reserved);
+  return data;
+}
+
+void Accountant::unreserve(Space space, void* data, std::int64_t bytes) noexcept {
+  const std::lock_guard lock(mutex_);
+  raw_->release(space, data, bytes);
+  books(space).reserved -= bytes;
+}
+
+Buffer::Ticket Accountant::enter(Space space, void* data, std::int64_t bytes, const std::string& tag,
+                                 std::int64_t arena_offset) {
+  const std::lock_guard lock(mutex_);
+  Books& b = books(space);
+  const int holder_idx = b.holder(tag);
+  b.current += occupied_bytes(bytes);
+  b.at(holder_idx).bytes += occupied_bytes(bytes);
+  if (b.current > b.peak) b.mark_peak();
+  if (data != nullptr) pieces_[data] = {bytes, space, holder_idx};
+  const std::int64_t serial = ++last_serial_;
+  if (observer_)
+    observer_({MemoryEvent::Kind::kAllocate, space, bytes, tag, serial, arena_offset, b.current});
+  return {.holder_idx = holder_idx, .serial = serial};
+}
+
+void Accountant::leave(const Buffer& buffer, std::int64_t arena_offset) noexcept {
+  const std::lock_guard lock(mutex_);
+  Books& b = books(buffer.space());
+  Holder& holder = b.at(buffer.ticket().holder_idx);
+  b.current -= occupied_bytes(buffer.bytes());
+  holder.bytes -= occupied_bytes(buffer.bytes());
+  pieces_.erase(buffer.data());
+  if (observer_)
+    observer_({MemoryEvent::Kind::kRelease, buffer.space(), buffer.bytes(), holder.tag,
+               buffer.ticket().serial, arena_offset, b.current});
+}
+
+SpaceReport Accountant::Books::totals() const {
+  return {.budget_bytes = budget,
+          .current_bytes = current,
+          .peak_bytes = peak,
+          .reserved_bytes = reserved,
+          .peak_reserved_bytes = peak_reserved,
+          .holders = {}};
 }
 
 SpaceReport Accountant::report(Space space) const {
   const std::lock_guard lock(mutex_);
-  const Books& books = (*books_)[static_cast<std::size_t>(space)];
-  return {books.budget, books.current, books.peak, books.by_size(&Holder::peak_bytes)};
+  SpaceReport report = books(space).totals();
+  report.holders = books(space).by_size(&Holder::peak_bytes);
+  return report;
 }
 
-std::int64_t Accountant::current_bytes(Space space) const {
-  return report(space).current_bytes;
-}
-std::int64_t Accountant::peak_bytes(Space space) const {
-  return report(space).peak_bytes;
+SpaceReport Accountant::totals(Space space) const {
+  const std::lock_guard lock(mutex_);
+  return books(space).totals();
 }
 
 void Accountant::reset_peaks() {
   const std::lock_guard lock(mutex_);
-  for (Books& books : *books_) books.mark_peak();
+  for (Books& b : *books_) {
+    b.mark_peak();
+    b.peak_reserved = b.reserved;
+  }
+}
+
+void Accountant::observe(MemoryObserver observer) {
+  const std::lock_guard lock(mutex_);
+  observer_ = std::move(observer);
+}
+
+std::optional<Accountant::Owner> Accountant::owner_of(const void* address) const {
+  const std::lock_guard lock(mutex_);
+  auto after = pieces_.upper_bound(address);
+  if (after == pieces_.begin()) return {};
+  const auto& [first, piece] = *--after;
+  if (static_cast<const std::byte*>(address) - static_cast<const std::byte*>(first) >= piece.bytes) return {};
+  return Owner{piece.space, &books(piece.space).at(piece.holder_idx).tag};
+}
+
+Accountant::Freeze::Freeze(const Accountant& accountant, const char* during)
+    : accountant_(accountant), during_(during), outer_(std::exchange(innermost_freeze, this)) {}
+
+Accountant::Freeze::~Freeze() {
+  innermost_freeze = outer_;
+}
+
+void Accountant::require_unfrozen(Space space, std::int64_t bytes, const std::string& tag) const {
+  for (const Freeze* f = innermost_freeze; f != nullptr; f = f->outer_)
+    if (&f->accountant_ == this)
+      fail(Status::kInternal, "[mem] {} asked for {} of {} memory during {}, which may allocate nothing", tag,
+           format_bytes(bytes), space_name(space), f->during_);
 }
 
 }  // namespace h3s::mem

@@ -1,4 +1,4 @@
-// The accounting allocator: every buffer of the engine comes from here, so that peaks are known and budgets
+// The accounting allocator: every buffer of the engine is in its books, so that peaks are known and budgets
 // hold.
 //
 // Bytes are counted as asked for, rounded up to kAlignment; a request that would pass the budget of its space
@@ -6,114 +6,113 @@
 // Thread-safe. A Buffer may outlive no Accountant.
 #pragma once
 
-#include <array>
-#include <cstddef>
-#include <cstdint>
 #include <functional>
+#include <map>
 #include <memory>
 #include <mutex>
+#include <optional>
 #include <string>
-#include <vector>
+
+#include "base/error.h"
+#include "mem/memory.h"
+#include "mem/raw_allocator.h"
 
 namespace h3s::mem {
 
-// Where bytes live. On the CPU backend all three are ordinary memory, kept apart in the books.
-enum class Space : int { kDevice = 0, kPinned = 1, kHost = 2 };
-inline constexpr int kNumSpaces = 3;
-inline constexpr std::int64_t kAlignment =
-    256;  // a GPU allocation granule; also a multiple of every SIMD width
-inline constexpr std::int64_t kUnlimited = INT64_MAX;
-
-const char* space_name(Space space);
-
-// What really hands out the bytes of a space; the CPU's is aligned host memory, a dry run's hands out
-// nothing.
-class RawAllocator {
+// The system refused memory that the books had room for: another process holds it, or it cannot be pinned.
+class Refused : public Error {
  public:
-  virtual ~RawAllocator() = default;
-  virtual void* allocate(Space space,
-                         std::int64_t bytes) = 0;  // never null but in a dry run; throws on failure
-  virtual void release(Space space, void* data, std::int64_t bytes) noexcept = 0;
-};
-
-// Aligned heap memory. `poison`: fills every new buffer with 0xFF bytes (a NaN in each float type), so that a
-// read before a write shows.
-std::unique_ptr<RawAllocator> make_heap_allocator(bool poison = false);
-
-// Hands out null pointers: only the books are kept.
-std::unique_ptr<RawAllocator> make_dry_allocator();
-
-class Accountant;
-
-// Owns bytes of one space; frees them on destruction. Movable, not copyable.
-class Buffer {
- public:
-  Buffer() = default;
-  Buffer(Buffer&& other) noexcept { swap(other); }
-  Buffer& operator=(Buffer&& other) noexcept {
-    Buffer(std::move(other)).swap(*this);
-    return *this;
-  }
-  ~Buffer();
-
-  void* data() const { return data_; }
-  template <typename T>
-  T* as() const {
-    return static_cast<T*>(data_);
-  }
-  std::int64_t bytes() const { return bytes_; }
+  Refused(Space space, const std::string& text) : Error(Status::kOverBudget, text), space_(space) {}
   Space space() const { return space_; }
-  void swap(Buffer& other) noexcept;
 
  private:
-  friend class Accountant;
-  Accountant* owner_ = nullptr;
-  void* data_ = nullptr;
-  std::int64_t bytes_ = 0;  // as asked for
-  Space space_ = Space::kHost;
-  int holder_idx_ = -1;
+  Space space_;
 };
 
-struct Holder {
-  std::string tag;
-  std::int64_t bytes = 0;       // held now
-  std::int64_t peak_bytes = 0;  // held at the moment of the space's peak
+// A buffer comes or goes. Called under the books' lock: an observer must not call back.
+struct MemoryEvent {
+  enum class Kind { kAllocate, kRelease } kind = Kind::kAllocate;
+  Space space = Space::kHost;
+  std::int64_t bytes = 0;          // as asked for
+  const std::string& tag;          // of the holder
+  std::int64_t serial = 0;         // the same for a buffer's two events; counts up
+  std::int64_t arena_offset = -1;  // -1: not in an arena
+  std::int64_t held_bytes = 0;     // of the space, after the event
 };
+using MemoryObserver = std::function<void(const MemoryEvent&)>;
 
-struct SpaceReport {
-  std::int64_t budget_bytes = kUnlimited;
-  std::int64_t current_bytes = 0;
-  std::int64_t peak_bytes = 0;
-  std::vector<Holder> holders;  // largest peak first
-};
-
-class Accountant {
+class Accountant final : public Memory {
  public:
   explicit Accountant(std::unique_ptr<RawAllocator> raw);
-  ~Accountant();
+  ~Accountant() override;
   Accountant(const Accountant&) = delete;
   Accountant& operator=(const Accountant&) = delete;
 
   void set_budget(Space space, std::int64_t bytes);
   std::int64_t budget(Space space) const;
 
-  // `tag` names the holder in reports and errors, for instance "K,V of the head group".
-  Buffer allocate(Space space, std::int64_t bytes, const std::string& tag);
-
-  SpaceReport report(Space space) const;
-  std::int64_t current_bytes(Space space) const;
-  std::int64_t peak_bytes(Space space) const;
+  Buffer allocate(Space space, std::int64_t bytes, const std::string& tag) override;
+  SpaceReport report(Space space) const override;
+  SpaceReport totals(Space space) const;  // without the holders: cheap
 
   // Starts a new peak at what is held now.
   void reset_peaks();
 
+  // One observer at a time; an empty one ends it.
+  void observe(MemoryObserver observer);
+
+  // Which buffer an address lies in: its space and its holder's tag. Empty for memory not in the books.
+  struct Owner {
+    Space space = Space::kHost;
+    const std::string* tag = nullptr;  // lives as long as the Accountant
+  };
+  std::optional<Owner> owner_of(const void* address) const;
+
+  // While it lives, its thread is handed nothing out of these books, arenas included: a request is
+  // Error(kInternal) that names it. Held during a forward, where every byte was planned before.
+  class Freeze {
+   public:
+    Freeze(const Accountant& accountant, const char* during);
+    ~Freeze();
+    Freeze(const Freeze&) = delete;
+    Freeze& operator=(const Freeze&) = delete;
+
+   private:
+    friend class Accountant;
+    const Accountant& accountant_;
+    const char* during_;
+    const Freeze* outer_;
+  };
+
+ protected:
+  void release(Buffer& buffer) noexcept override;
+
  private:
-  friend class Buffer;
+  friend class Arena;
   struct Books;
-  void release(Buffer& buffer) noexcept;
+  struct Piece {
+    std::int64_t bytes = 0;  // as asked for
+    Space space = Space::kHost;
+    int holder_idx = -1;
+  };
+
+  Books& books(Space space) const;
+  void require_unfrozen(Space space, std::int64_t bytes, const std::string& tag) const;
+
+  // Bytes from the system, within the budget; `what` names them in the refusal.
+  void* reserve(Space space, std::int64_t bytes, const std::string& what);
+  void unreserve(Space space, void* data, std::int64_t bytes) noexcept;
+  // A buffer appears in the books, or leaves them; its bytes are reserved.
+  Buffer::Ticket enter(Space space, void* data, std::int64_t bytes, const std::string& tag,
+                       std::int64_t arena_offset);
+  void leave(const Buffer& buffer, std::int64_t arena_offset) noexcept;
+
   std::unique_ptr<RawAllocator> raw_;
   mutable std::mutex mutex_;
   std::unique_ptr<std::array<Books, kNumSpaces>> books_;
+  std::map<const void*, Piece> pieces_;  // by first byte
+  std::int64_t last_serial_ = 0;
+  MemoryObserver observer_;
 };
 
 }  // namespace h3s::mem

@@ -40,7 +40,13 @@ std::array<std::int64_t, 3> run_within(const CheckpointFile& file, const SmallJo
   EXPECT_EQ(books.current_bytes(Space::kDevice), backend_bytes()[Space::kDevice])
       << "a session left memory behind";
   EXPECT_EQ(books.current_bytes(Space::kPinned), 0);
-  return {books.peak_bytes(Space::kDevice), books.peak_bytes(Space::kPinned), books.peak_bytes(Space::kHost)};
+  std::array<std::int64_t, 3> peaks{};
+  for (const Space space : kSpaces) {
+    const mem::SpaceReport report = books.report(space);
+    peaks[mem::index(space)] = report.peak_bytes;
+    EXPECT_EQ(report.peak_reserved_bytes, report.peak_bytes) << "an arena with bytes that nobody was given";
+  }
+  return peaks;
 }
 
 TEST(Footprint, IsWhatARunMeasures) {

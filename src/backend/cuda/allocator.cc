@@ -62,7 +62,22 @@ class Allocator final : public mem::RawAllocator {
     cudaGetLastError();
   }
 
+  // A piece of an arena: what an earlier owner left there must not pass for values.
+  void hand_out(mem::Space space, void* data, std::int64_t bytes) override {
+    if (!poison_) return;
+    use_device(device_);
+    if (space == mem::Space::kDevice)
+      poison_device(data, bytes);
+    else
+      std::memset(data, kPoison, static_cast<std::size_t>(bytes));
+  }
+
  private:
+  void poison_device(void* data, std::int64_t bytes) {
+    H3S_CUDA_CHECK(cudaMemset(data, kPoison, static_cast<std::size_t>(bytes)));
+    H3S_CUDA_CHECK(cudaDeviceSynchronize());  // the queues' streams do not wait for the default one
+  }
+
   void* allocate_device(std::int64_t bytes) {
     void* data = nullptr;
     const cudaError_t status = H3S_CUDA_STATUS(cudaMalloc(&data, static_cast<std::size_t>(bytes)));
@@ -75,10 +90,7 @@ class Allocator final : public mem::RawAllocator {
            format_bytes(static_cast<std::int64_t>(total_bytes)));
     }
     if (status != cudaSuccess) throw_cuda_error(__FILE__, __LINE__, "cudaMalloc", status);
-    if (poison_) {
-      H3S_CUDA_CHECK(cudaMemset(data, kPoison, static_cast<std::size_t>(bytes)));
-      H3S_CUDA_CHECK(cudaDeviceSynchronize());  // the queues' streams do not wait for the default one
-    }
+    if (poison_) poison_device(data, bytes);
     return data;
   }
 
