@@ -11,6 +11,7 @@
 #include "commands.h"
 #include "exec/footprint.h"
 #include "exec/session.h"
+#include "exec/trace.h"
 #include "interrupt.h"
 #include "io/output_file.h"
 #include "log.h"
@@ -66,6 +67,11 @@ void warn(const std::string& line) {
 
 void refuse_overwriting(const RunOptions& options) {
   const std::string state = sample::state_path(options.output);
+  if (!options.trace.empty())
+    for (const std::string& other : {options.model, options.inputs, options.output, state})
+      if (std::error_code error; options.trace == other || fs::equivalent(options.trace, other, error))
+        fail(Status::kInvalidArgument, "{}: cannot be the trace of a run that uses it as {}", options.trace,
+             other);
   std::error_code error;  // ignored: a file that is not there is no other file
   for (const std::string& input : {options.model, options.inputs}) {
     if (fs::equivalent(options.output, input, error))
@@ -84,6 +90,16 @@ void refuse_long_name(const std::string& state) {
   if (most > 0 && path.filename().native().size() + kTemporarySuffix > static_cast<std::size_t>(most))
     fail(Status::kInvalidArgument, "{}: the name is longer than the {} bytes that leave room for a suffix",
          state, most - static_cast<long>(kTemporarySuffix));
+}
+
+nlohmann::json traffic_json(const exec::Traffic& traffic) {
+  nlohmann::json out = {{"to_device_bytes", traffic.up_bytes()},
+                        {"from_device_bytes", traffic.down_bytes()},
+                        {"of", nlohmann::json::array()}};
+  for (const exec::TrafficLine& line : traffic.lines)
+    out["of"].push_back(
+        {{"what", line.what}, {"to_device_bytes", line.up_bytes}, {"from_device_bytes", line.down_bytes}});
+  return out;
 }
 
 class SamplingRun {
@@ -108,12 +124,15 @@ class SamplingRun {
     reserve_disk();
     if (!options_.ledger.empty()) ledger_directory_.emplace(options_.ledger);
     announce();
+    start_trace();
     try {
       compute();
     } catch (const Interrupted& interrupted) {
+      finish_trace();
       report_interrupt();
       return interrupted.exit_code();
     }
+    finish_trace();
     report();
     return 0;
   }
@@ -139,6 +158,19 @@ class SamplingRun {
       log("{}: the state of an earlier run will be replaced; --resume would continue it", state_path_);
   }
 
+  void start_trace() {
+    if (options_.trace.empty()) return;
+    trace_.emplace(options_.trace);
+    accountant_.observe([this](const mem::MemoryEvent& event) { trace_->memory(event); });
+  }
+
+  // By now everything has been given back.
+  void finish_trace() {
+    if (!trace_) return;
+    accountant_.observe({});
+    trace_->finish();
+  }
+
   void compute() {
     const InterruptGuard guard;
     const std::unique_ptr<kernels::Backend> engine = backend::make_backend(options_.where, accountant_);
@@ -146,7 +178,9 @@ class SamplingRun {
     if (options_.resume) sample::load_state(state_path_, job.sampler(), settings_);
     first_step_ = steps_done_ = job.sampler().steps_done();
     sigmas_ = job.sampler().options().sigmas;
-    if (!job.sampler().done()) run_steps(*engine, job);
+    std::optional<exec::TracingBackend> traced;
+    if (trace_) traced.emplace(*engine, *trace_);
+    if (!job.sampler().done()) run_steps(traced ? *traced : *engine, job);
     write_output(job.sampler());
     fs::remove(state_path_);
   }
@@ -195,6 +229,7 @@ class SamplingRun {
       steps_done_ = sampler.steps_done();
       progress.step_done();
       if (ledger != nullptr) ledger->step_done();
+      traffic_ = session.last_traffic();
     }
     seconds_ = progress.seconds();
     seconds_per_step_ = progress.seconds_per_step();
@@ -243,6 +278,7 @@ class SamplingRun {
                           {"seconds", seconds_},
                           {"seconds_per_step", seconds_per_step_},
                           {"memory", memory.json()},
+                          {"traffic_per_step", traffic_json(traffic_)},
                           {"device", backend::describe(options_.where)}};
     if (ledger_directory_) out["ledger"] = options_.ledger;
     fmt::print("{}", json_text(out));
@@ -257,6 +293,8 @@ class SamplingRun {
   mem::Accountant accountant_{backend::make_allocator(options_.where, warn)};
   std::optional<Plan> plan_;
   std::optional<ledger::Directory> ledger_directory_;
+  std::optional<exec::Trace> trace_;
+  exec::Traffic traffic_;  // of the last step
   std::vector<float> sigmas_;
   std::int64_t first_step_ = 0, steps_done_ = 0;
   double seconds_ = 0, seconds_per_step_ = 0;

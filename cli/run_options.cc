@@ -29,6 +29,12 @@ void add_files(CLI::App& command, RunOptions& options) {
                   "(docs/ledger.md); default none")
       ->check(not_empty());
   command.add_flag("--json", options.as_json, "Report as JSON on stdout");
+  command
+      .add_option(
+          "--trace", options.trace,
+          "Write every allocation, and the ops and copies of the first steps, as JSON for Perfetto or "
+          "chrome://tracing; default none")
+      ->check(not_empty());
 }
 
 void add_sampling(CLI::App& command, RunOptions& options) {

@@ -15,6 +15,7 @@ struct RunOptions {
   std::string scheduler = "simple", compute = "bf16", device = "auto";
   std::string schedule, vram, ram;  // empty: chosen by the budgets; unlimited
   std::string ledger;               // folder; empty: none
+  std::string trace;                // a file to write; empty: none
   int threads = 0;                  // 0: as many as the machine has
   bool resume = false, as_json = false, allow_trailing_bytes = false;
   sample::JobOptions job;

@@ -15,6 +15,7 @@ namespace {
 // First base of the session: its memory is there before anything is built in it, and after.
 struct SessionMemory {
   mem::Arena arena;
+  TrafficCounter traffic;
 };
 
 }  // namespace
@@ -22,8 +23,9 @@ struct SessionMemory {
 struct Session::Impl : SessionMemory, SessionState {
   Impl(kernels::Backend& backend, mem::Accountant& books, const checkpoint::Checkpoint& model,
        const spec::Layout& job, const SessionOptions& opts)
-      : SessionMemory{open_session_arena(books, model, job, opts, backend.device_is_host())},
-        SessionState(Context{backend, arena}, model, job, opts),
+      : SessionMemory{open_session_arena(books, model, job, opts, backend.device_is_host()),
+                      {backend, books}},
+        SessionState(Context{traffic, arena}, model, job, opts),
         constructed(arena.position()) {}
 
   const std::size_t constructed;  // where set_conditioning() stands in the arena's plan
@@ -116,6 +118,7 @@ void Session::forward(const float* video_in, const float* audio_in, float sigma,
   const mem::Accountant::Freeze freeze(s.arena.accountant(), "a forward");
   s.phases.begin(s.num_forwards++);
   s.phases.enter(Phase::kEmbed);
+  s.traffic.reset();
   s.timesteps = spec::make_timesteps(s.layout, sigma, s.options.timesteps);
   s.time.embed(s.globals, s.curve_table.as<float>(), s.timesteps);
   s.time_embedding = s.time.time_embedding();
@@ -153,6 +156,9 @@ const std::vector<float>& Session::last_time_embedding() const {
 }
 const spec::Timesteps& Session::last_timesteps() const {
   return impl_->timesteps;
+}
+Traffic Session::last_traffic() const {
+  return impl_->traffic.traffic();
 }
 
 }  // namespace h3s::exec

@@ -13,6 +13,7 @@
 #include "checkpoint/checkpoint.h"
 #include "exec/dials.h"
 #include "exec/phase.h"
+#include "exec/traffic.h"
 #include "kernels/backend.h"
 #include "mem/accountant.h"
 #include "spec/layout.h"
@@ -68,6 +69,8 @@ class Session {
   // t_emb of the last forward: [unique timesteps, time_dim] as float32 values.
   const std::vector<float>& last_time_embedding() const;
   const spec::Timesteps& last_timesteps() const;
+  // What the last forward moved between host and device.
+  Traffic last_traffic() const;
 
  private:
   struct Impl;

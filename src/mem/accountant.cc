@@ -1,6 +1,7 @@
 #include "mem/accountant.h"
 
 #include <algorithm>
+#include <deque>
 #include <utility>
 
 #include "base/bytes.h"
@@ -16,7 +17,7 @@ struct Accountant::Books {
   std::int64_t budget = kUnlimited;
   std::int64_t current = 0, peak = 0;
   std::int64_t reserved = 0, peak_reserved = 0;
-  std::vector<Holder> holders;
+  std::deque<Holder> holders;  // owner_of() gives out their tags
 
   int holder(const std::string& tag) {
     for (std::size_t i = 0; i < holders.size(); ++i)
@@ -27,7 +28,7 @@ struct Accountant::Books {
   Holder& at(int holder_idx) { return holders[static_cast<std::size_t>(holder_idx)]; }
 
   std::vector<Holder> by_size(std::int64_t Holder::*key) const {
-    std::vector<Holder> sorted = holders;
+    std::vector<Holder> sorted(holders.begin(), holders.end());
     std::erase_if(sorted, [key](const Holder& h) { return h.*key == 0; });
     std::stable_sort(sorted.begin(), sorted.end(),
                      [key](const Holder& a, const Holder& b) { return a.*key > b.*key; });
@@ -118,7 +119,7 @@ Buffer::Ticket Accountant::enter(Space space, void* data, std::int64_t bytes, co
   if (data != nullptr) pieces_[data] = {bytes, space, holder_idx};
   const std::int64_t serial = ++last_serial_;
   if (observer_)
-    observer_({MemoryEvent::Kind::kAllocate, space, bytes, tag, serial, arena_offset, b.current});
+    observer_({MemoryEvent::Kind::kAllocate, space, bytes, tag, serial, arena_offset, b.current, b.reserved});
   return {.holder_idx = holder_idx, .serial = serial};
 }
 
@@ -131,7 +132,7 @@ void Accountant::leave(const Buffer& buffer, std::int64_t arena_offset) noexcept
   pieces_.erase(buffer.data());
   if (observer_)
     observer_({MemoryEvent::Kind::kRelease, buffer.space(), buffer.bytes(), holder.tag,
-               buffer.ticket().serial, arena_offset, b.current});
+               buffer.ticket().serial, arena_offset, b.current, b.reserved});
 }
 
 SpaceReport Accountant::Books::totals() const {

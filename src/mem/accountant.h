@@ -33,11 +33,12 @@ class Refused : public Error {
 struct MemoryEvent {
   enum class Kind { kAllocate, kRelease } kind = Kind::kAllocate;
   Space space = Space::kHost;
-  std::int64_t bytes = 0;          // as asked for
-  const std::string& tag;          // of the holder
-  std::int64_t serial = 0;         // the same for a buffer's two events; counts up
-  std::int64_t arena_offset = -1;  // -1: not in an arena
-  std::int64_t held_bytes = 0;     // of the space, after the event
+  std::int64_t bytes = 0;           // as asked for
+  const std::string& tag;           // of the holder
+  std::int64_t serial = 0;          // the same for a buffer's two events; counts up
+  std::int64_t arena_offset = -1;   // -1: not in an arena
+  std::int64_t held_bytes = 0;      // of the space, after the event
+  std::int64_t reserved_bytes = 0;  // of the space: see SpaceReport
 };
 using MemoryObserver = std::function<void(const MemoryEvent&)>;
 

@@ -115,6 +115,57 @@ class Runs(Program):
             contents.add((self.folder / "variant.safetensors").read_bytes())
         self.assertEqual(len(contents), 6)
 
+    def test_a_trace_has_every_buffer_and_its_peaks_are_the_reports(self):
+        path = self.folder / "trace.json"
+        result = h3stream(*self.run_args("traced.safetensors", "--schedule", "flat", "--head-group", "1", "--q-chunk",
+                                         "64", "--kv-chunk", "64", "--mlp-chunk", "64", "--trace", path, "--json"))
+        self.assertEqual(result.returncode, 0, result.stderr)
+        report = json.loads(result.stdout)
+        events = json.loads(path.read_text())["traceEvents"]
+        times = [e["ts"] for e in events if e["ph"] in "bC"]
+        self.assertEqual(times, sorted(times))
+        for space in ("device", "pinned", "host"):
+            live, peak = {}, 0
+            for event in events:
+                if event.get("cat") != space:
+                    continue
+                if event["ph"] == "e":
+                    del live[event["id"]]
+                    continue
+                args = event["args"]
+                begin = args["arena_offset"]
+                if begin is not None:
+                    end = begin + args["occupied_bytes"]
+                    self.assertFalse([o for o in live.values() if o[0] is not None and o[0] < end and begin < o[1]],
+                                     f"{event['name']} lies over another buffer")
+                    live[event["id"]] = (begin, end)
+                else:
+                    live[event["id"]] = (None, args["occupied_bytes"])
+                peak = max(peak, sum(end - (start or 0) for start, end in live.values()))
+            self.assertEqual(live, {}, "never released")
+            counters = [e["args"]["held"] for e in events if e["ph"] == "C" and e["name"] == f"{space} bytes"]
+            self.assertEqual(max(counters), peak)
+            self.assertEqual(report["memory"][space]["peak_bytes"], peak)
+        spans = [e["name"] for e in events if e["ph"] == "X"]
+        for op in ("attention", "linear_int8", "copy"):
+            self.assertIn(op, spans)
+
+    def test_traffic_is_what_the_schedule_moves(self):
+        result = h3stream(*self.run_args("traffic.safetensors", "--schedule", "flat", "--head-group", "1", "--json"))
+        report = json.loads(result.stdout)
+        lines = {line["what"]: line for line in report["traffic_per_step"]["of"]}
+        # tiny: hidden 256, 2 heads, 3 blocks, bf16. O out and in once a block; x in once a group and once for the MLP,
+        # out once; the embedding writes x, the heads read the two target segments.
+        tokens, blocks, heads, hidden = report["tokens"], 3, 2, 256
+        o, x = lines["O (attention output)"], lines["x (residual stream)"]
+        self.assertEqual(o["from_device_bytes"], blocks * tokens * heads * 128 * 2)
+        self.assertEqual(o["to_device_bytes"], o["from_device_bytes"])
+        self.assertEqual(x["from_device_bytes"], (blocks + 1) * tokens * hidden * 2)
+        text = 11
+        self.assertEqual(x["to_device_bytes"], (blocks * (heads + 1) * tokens + tokens - text) * hidden * 2)
+        self.assertEqual(report["traffic_per_step"]["to_device_bytes"],
+                         sum(line["to_device_bytes"] for line in lines.values()))
+
     def test_help_has_units_and_defaults(self):
         text = h3stream("run", "--help").stdout
         for word in ("8GiB", "=simple", "=12", "=2048", "tokens"):
@@ -198,6 +249,11 @@ class Files(Program):
         self.assert_refused(h3stream(*self.run_args(link)), BAD_INPUT, link, self.model)
         path.unlink()
         link.unlink()
+
+    def test_the_trace_may_not_replace_a_file_of_the_run(self):
+        for victim in (self.model, self.inputs, self.folder / "x.safetensors"):
+            self.assert_refused(h3stream(*self.run_args("x.safetensors", "--trace", victim)), BAD_INPUT, victim, "trace")
+        self.assert_refused(h3stream(*self.run_args("x.safetensors", "--trace", self.folder / "no/dir")), IO_ERROR, "no/dir")
 
     def test_outputs_that_cannot_be_written(self):
         (self.folder / "directory").mkdir()
