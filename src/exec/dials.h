@@ -18,6 +18,7 @@ struct Dials {
   std::int64_t kv_chunk = 2048;    // rows projected to q, k, v at a time
   std::int64_t mlp_chunk = 2048;   // rows of out_proj and MLP at a time
   std::int64_t head_chunk = 2048;  // rows of the output heads at a time
+  std::int64_t weight_slots = 2;   // slots the blocks' weights pass through; 1 where the device is the host
   std::int64_t min_tokens = 0;  // a sequence shorter than this is not chunked at all: resident, whole-length
   bool attention_out_on_device =
       false;                   // head-groups: keep O (14 kB a token) on the device instead of the host

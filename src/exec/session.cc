@@ -12,21 +12,27 @@ using kernels::Queue;
 
 namespace {
 
-// First base of the session: its memory is there before anything is built in it, and after.
-struct SessionMemory {
-  mem::Arena arena;
+// What everything in a session stands on: there before the rest is built, and after it is gone.
+struct SessionGround {
+  SessionMemory memory;
   TrafficCounter traffic;
 };
 
 }  // namespace
 
-struct Session::Impl : SessionMemory, SessionState {
+struct Session::Impl : SessionGround, SessionState {
   Impl(kernels::Backend& backend, mem::Accountant& books, const checkpoint::Checkpoint& model,
        const spec::Layout& job, const SessionOptions& opts)
-      : SessionMemory{open_session_arena(books, model, job, opts, backend.device_is_host()),
+      : SessionGround{open_session_memory(books, model, job, opts, backend.device_is_host()),
                       {backend, books}},
-        SessionState(Context{traffic, arena}, model, job, opts),
-        constructed(arena.position()) {}
+        SessionState(Context{traffic, memory.arena}, model, job, memory.options),
+        constructed(memory.arena.position()) {
+    if (opts.warn && options.dials.weight_slots < opts.dials.weight_slots)
+      opts.warn(
+          "the system refused to pin as much host memory as was planned; weights pass through one slot, and "
+          "do "
+          "not arrive while others compute");
+  }
 
   const std::size_t constructed;  // where set_conditioning() stands in the arena's plan
   model::GlobalWeights globals;
@@ -65,7 +71,7 @@ void Session::Impl::run_blocks() {
         {.weights = weights, .modulation = time.modulation(weights.adaln), .phases = block_phases});
     ring.release();
     ring.prefetch(fmt::format("blocks.{}", (i + 1) % spec.layers), /*adaln=*/true);
-    arena.require_within_plan(fmt::format("block {}", i));
+    memory.arena.require_within_plan(fmt::format("block {}", i));
     if (row_tap) tap(fmt::format("block{}", i));
     if (block_callback) block_callback(i, spec.layers);
   }
@@ -99,13 +105,13 @@ void Session::set_conditioning(const Conditioning& conditioning) {
   impl_->conditioning = conditioning;
   impl_->phases.begin(/*forward_idx=*/-1);
   impl_->phases.enter(Phase::kText);
-  impl_->arena.rewind(impl_->constructed);
+  impl_->memory.arena.rewind(impl_->constructed);
   ConditioningStage stage = impl_->make_conditioning_stage();
   {
-    const mem::Accountant::Freeze freeze(impl_->arena.accountant(), "set_conditioning()");
+    const mem::Accountant::Freeze freeze(impl_->memory.arena.accountant(), "set_conditioning()");
     stage.run(impl_->loader, impl_->ring, conditioning.text, impl_->refined);
   }
-  impl_->arena.require_within_plan("conditioning");
+  impl_->memory.arena.require_within_plan("conditioning");
   impl_->phases.leave();
   impl_->conditioned = true;
 }
@@ -115,7 +121,7 @@ void Session::forward(const float* video_in, const float* audio_in, float sigma,
   Impl& s = *impl_;
   if (!s.conditioned)
     fail(Status::kInvalidArgument, "[session] set_conditioning() must come before forward()");
-  const mem::Accountant::Freeze freeze(s.arena.accountant(), "a forward");
+  const mem::Accountant::Freeze freeze(s.memory.arena.accountant(), "a forward");
   s.phases.begin(s.num_forwards++);
   s.phases.enter(Phase::kEmbed);
   s.traffic.reset();
@@ -124,13 +130,13 @@ void Session::forward(const float* video_in, const float* audio_in, float sigma,
   s.time_embedding = s.time.time_embedding();
   s.embed.run(s.layout, s.globals, s.conditioning, video_in, audio_in, s.refined, s.sequence.x(),
               s.sequence.scratch());
-  s.arena.require_within_plan("embed");
+  s.memory.arena.require_within_plan("embed");
   if (s.row_tap) s.tap("embed");
   s.run_blocks();
   s.phases.enter(Phase::kFinal);
   s.output.run(s.layout, s.timesteps, s.globals, s.time, s.sequence.x(), s.sequence.scratch(), video_out,
                audio_out);
-  s.arena.require_within_plan("final");
+  s.memory.arena.require_within_plan("final");
   s.phases.leave();
 }
 
@@ -142,7 +148,7 @@ void Session::on_rows(RowTap tap) {
   impl_->row_tap = std::move(tap);
   impl_->tap_rows = mem::Buffer();
   if (impl_->row_tap)
-    impl_->tap_rows = impl_->arena.accountant().allocate(
+    impl_->tap_rows = impl_->memory.arena.accountant().allocate(
         mem::Space::kPinned, impl_->sequence.dials().kv_chunk * impl_->sequence.x().row_bytes(),
         "tapped rows");
 }

@@ -34,6 +34,8 @@ struct SessionOptions {
   DType compute = DType::kBF16;  // bf16 or f32: the type of activations
   Dials dials;
   spec::TimestepOptions timesteps;
+  // Called with one line for the user when the system gives less memory than was planned with.
+  std::function<void(const std::string&)> warn = {};
 };
 
 // Called when a block has finished; block_idx counts from 0 to layers - 1.

@@ -15,8 +15,17 @@ namespace h3s::exec {
 mem::Recording record_session(mem::Accountant& books, const checkpoint::Checkpoint& checkpoint,
                               const spec::Layout& layout, const SessionOptions& options, bool device_is_host);
 
-// The arenas of a session on a backend, empty and ready for its constructors. Throws as mem::Arena.
-mem::Arena open_session_arena(mem::Accountant& accountant, const checkpoint::Checkpoint& checkpoint,
-                              const spec::Layout& layout, const SessionOptions& options, bool device_is_host);
+// The arenas of a session, empty and ready for its constructors, and the options they were made for.
+struct SessionMemory {
+  SessionOptions options;
+  mem::Arena arena;
+};
+
+// Where the system refuses to pin what the options need: one slot for weights instead of several; where it
+// refuses that too: the slots asked for, in ordinary memory. Either way one warning, from here or from the
+// allocator. Throws as mem::Arena.
+SessionMemory open_session_memory(mem::Accountant& accountant, const checkpoint::Checkpoint& checkpoint,
+                                  const spec::Layout& layout, const SessionOptions& options,
+                                  bool device_is_host);
 
 }  // namespace h3s::exec

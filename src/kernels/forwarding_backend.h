@@ -32,6 +32,8 @@ class ForwardingBackend : public Backend {
   Event record(Queue queue) override { return inner_.record(queue); }
   void wait(Queue queue, Event event) override { inner_.wait(queue, event); }
   void sync(Event event) override { inner_.sync(event); }
+  Stamp stamp(Queue queue) override { return inner_.stamp(queue); }
+  std::optional<double> passed_ms(Stamp stamp) override { return inner_.passed_ms(stamp); }
 
   void linear(const LinearArgs& a) final { forward({"linear", a.m}, &Backend::linear, a); }
   void linear_int8(const LinearInt8Args& a) final { forward({"linear_int8", a.m}, &Backend::linear_int8, a); }

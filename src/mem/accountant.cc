@@ -84,7 +84,7 @@ void Accountant::release(Buffer& buffer) noexcept {
   unreserve(buffer.space(), buffer.data(), occupied_bytes(buffer.bytes()));
 }
 
-void* Accountant::reserve(Space space, std::int64_t bytes, const std::string& what) {
+void* Accountant::reserve(Space space, std::int64_t bytes, const std::string& what, Pinning pinning) {
   const std::lock_guard lock(mutex_);
   Books& b = books(space);
   if (bytes > b.budget - b.reserved)
@@ -92,7 +92,8 @@ void* Accountant::reserve(Space space, std::int64_t bytes, const std::string& wh
          format_bytes(b.budget), format_bytes(bytes), what, format_bytes(b.reserved), b.largest_holders());
   void* data = nullptr;
   try {
-    data = raw_->allocate(space, bytes);
+    const bool ordinary = space == Space::kPinned && pinning == Pinning::kOrdinaryMemory;
+    data = ordinary ? raw_->allocate_unpinned(bytes) : raw_->allocate(space, bytes);
   } catch (const Error& e) {
     if (e.status() != Status::kOverBudget) throw;
     throw Refused(space, fmt::format("{} (for {})", e.what(), what));

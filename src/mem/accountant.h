@@ -40,6 +40,8 @@ struct MemoryEvent {
   std::int64_t held_bytes = 0;      // of the space, after the event
   std::int64_t reserved_bytes = 0;  // of the space: see SpaceReport
 };
+// What Space::kPinned is made of.
+enum class Pinning { kReal, kOrdinaryMemory };
 using MemoryObserver = std::function<void(const MemoryEvent&)>;
 
 class Accountant final : public Memory {
@@ -101,7 +103,7 @@ class Accountant final : public Memory {
   void require_unfrozen(Space space, std::int64_t bytes, const std::string& tag) const;
 
   // Bytes from the system, within the budget; `what` names them in the refusal.
-  void* reserve(Space space, std::int64_t bytes, const std::string& what);
+  void* reserve(Space space, std::int64_t bytes, const std::string& what, Pinning pinning = Pinning::kReal);
   void unreserve(Space space, void* data, std::int64_t bytes) noexcept;
   // A buffer appears in the books, or leaves them; its bytes are reserved.
   Buffer::Ticket enter(Space space, void* data, std::int64_t bytes, const std::string& tag,

@@ -15,13 +15,13 @@ std::string describe(Space space, std::int64_t bytes, const std::string& tag) {
 
 }  // namespace
 
-Arena::Arena(Accountant& accountant, Placement placement, const std::string& what)
+Arena::Arena(Accountant& accountant, Placement placement, const std::string& what, Pinning pinning)
     : accountant_(accountant), placement_(std::move(placement)), live_(placement_.buffers.size(), false) {
   try {
     for (const Space space : kSpaces) {
       const std::int64_t bytes = arena_bytes(space);
       if (bytes == 0) continue;
-      void* block = accountant_.reserve(space, bytes, what);
+      void* block = accountant_.reserve(space, bytes, what, pinning);
       blocks_[index(space)] = block;
       accountant_.raw_->take_back(space, block, bytes);
     }

@@ -16,7 +16,8 @@ class Arena final : public Memory {
  public:
   // Throws Refused when the system has not the memory, Error(kOverBudget) when a budget has not. `what` names
   // the arena in errors, for instance "the session".
-  Arena(Accountant& accountant, Placement placement, const std::string& what);
+  Arena(Accountant& accountant, Placement placement, const std::string& what,
+        Pinning pinning = Pinning::kReal);
   ~Arena() override;
   Arena(const Arena&) = delete;
   Arena& operator=(const Arena&) = delete;

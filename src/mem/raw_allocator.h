@@ -13,6 +13,9 @@ class RawAllocator {
   // Never null but in a dry run. Throws Error(kOverBudget) when the system refuses.
   virtual void* allocate(Space space, std::int64_t bytes) = 0;
   virtual void release(Space space, void* data, std::int64_t bytes) noexcept = 0;
+  // Ordinary memory to serve as pinned where pinning was refused: copies are slower and do not overlap.
+  // Released as Space::kPinned.
+  virtual void* allocate_unpinned(std::int64_t bytes) { return allocate(Space::kPinned, bytes); }
 
   // A piece of one allocation goes to a new owner, or is owned by nobody until it does. For checks only:
   // poison makes a read before a write, or after the release, show.

@@ -89,7 +89,7 @@ std::int64_t heap_bytes_of_forward(std::int64_t latent_t, exec::Schedule schedul
 // What a forward may ask the heap for is names, the axes of a segment's positions (8 bytes a frame) and the
 // few rows of a step's timesteps. One row of activations of the real network is more than twice this, and so
 // is a byte a token here.
-constexpr std::int64_t kSmall = 4096, kFrames = 150;
+constexpr std::int64_t kSmall = 4096, kFrames = 80;
 
 TEST(SessionArena, AForwardAsksTheHeapForNothingOfSize) {
   if (!HeapWatch::works()) GTEST_SKIP() << "a sanitizer has its own heap";

@@ -62,6 +62,11 @@ class Allocator final : public mem::RawAllocator {
     cudaGetLastError();
   }
 
+  void* allocate_unpinned(std::int64_t bytes) override {
+    warn(bytes);
+    return heap_->allocate(mem::Space::kPinned, bytes);
+  }
+
   // A piece of an arena: what an earlier owner left there must not pass for values.
   void hand_out(mem::Space space, void* data, std::int64_t bytes) override {
     if (!poison_) return;
@@ -99,8 +104,7 @@ class Allocator final : public mem::RawAllocator {
     if (H3S_CUDA_STATUS(cudaHostAlloc(&data, static_cast<std::size_t>(bytes), cudaHostAllocPortable)) !=
         cudaSuccess) {
       cudaGetLastError();
-      warn(bytes);
-      return heap_->allocate(mem::Space::kPinned, bytes);
+      fail(Status::kOverBudget, "[mem] the system refused to pin {} of host memory", format_bytes(bytes));
     }
     if (poison_) std::memset(data, kPoison, static_cast<std::size_t>(bytes));
     const std::lock_guard lock(mutex_);

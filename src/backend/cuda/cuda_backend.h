@@ -48,10 +48,10 @@ std::string why_no_device();
 // Called with one line for the user.
 using Warning = std::function<void(const std::string&)>;
 
-// Device memory by cudaMalloc, pinned memory by cudaHostAlloc, host memory from the heap. Where the system
-// refuses to pin, ordinary memory serves (copies are then slower and do not overlap) and `warning` is called
-// once. `poison` fills every new buffer with 0xFF bytes. Throws Error(kUnsupported) when there is no such
-// device; allocations throw kOverBudget when the memory is not there.
+// Device memory by cudaMalloc, pinned memory by cudaHostAlloc, host memory from the heap. When ordinary
+// memory has to serve as pinned (RawAllocator::allocate_unpinned), `warning` is called once. `poison` fills
+// every new buffer with 0xFF bytes. Throws Error(kUnsupported) when there is no such device; allocations
+// throw kOverBudget when the memory is not there or cannot be pinned.
 std::unique_ptr<mem::RawAllocator> make_allocator(int device, Warning warning = {}, bool poison = false);
 
 enum class Kernels {
