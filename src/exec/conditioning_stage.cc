@@ -45,13 +45,17 @@ void ConditioningStage::project_text(const float* text) {
       std::transform(text + start * width, text + (start + rows) * width, static_cast<T*>(text_rows_.begin()),
                      [](float v) { return from_float<T>(v); });
     });
-    const void* uploaded = text_rows_.commit(rows * width * element_bytes(compute_));
-    model::Carver carver(sequence_.scratch());
-    const model::QuantScratch quant = model::QuantScratch::take(carver, rows, width);
-    const auto input = model::prepare_input(context_.backend, weights_.condition_proj, uploaded, compute_,
-                                            width, rows, quant);
-    model::linear(context_.backend, weights_.condition_proj, input, sequence_.x().write(start, rows),
-                  compute_, spec_.hidden);
+    const std::int64_t row_bytes = width * element_bytes(compute_);
+    const auto* uploaded = static_cast<const std::byte*>(text_rows_.commit(rows * row_bytes));
+    auto* written = static_cast<std::byte*>(sequence_.x().write(start, rows));
+    context_.in_pieces(Stage::kProject, rows, [&](std::int64_t first, std::int64_t count) {
+      model::Carver carver(sequence_.scratch());
+      const auto input =
+          model::prepare_input(context_.backend, weights_.condition_proj, uploaded + first * row_bytes,
+                               compute_, width, count, model::QuantScratch::take(carver, count, width));
+      model::linear(context_.backend, weights_.condition_proj, input,
+                    written + first * sequence_.x().row_bytes(), compute_, spec_.hidden);
+    });
     sequence_.x().done_dirty();
     text_rows_.release();
   }
@@ -62,13 +66,17 @@ void ConditioningStage::normalise(RowStore& refined) {
   const std::int64_t chunk = sequence_.dials().kv_chunk;
   for (std::int64_t start = 0; start < sequence_.tokens(); start += chunk) {
     const std::int64_t rows = std::min(chunk, sequence_.tokens() - start);
-    ops::rms_norm(context_.backend, {.x = sequence_.x().read(start, rows),
-                                     .x_stride = spec_.hidden,
-                                     .weight = weights_.final_norm,
-                                     .y = refined.write(start, rows),
-                                     .dtype = compute_,
-                                     .m = rows,
-                                     .c = spec_.hidden});
+    const auto* x = static_cast<const std::byte*>(sequence_.x().read(start, rows));
+    auto* y = static_cast<std::byte*>(refined.write(start, rows));
+    context_.in_pieces(Stage::kProject, rows, [&](std::int64_t first, std::int64_t count) {
+      ops::rms_norm(context_.backend, {.x = x + first * refined.row_bytes(),
+                                       .x_stride = spec_.hidden,
+                                       .weight = weights_.final_norm,
+                                       .y = y + first * refined.row_bytes(),
+                                       .dtype = compute_,
+                                       .m = count,
+                                       .c = spec_.hidden});
+    });
     sequence_.x().done();
     refined.done_dirty();
   }

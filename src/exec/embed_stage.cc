@@ -64,11 +64,16 @@ void EmbedStage::project_rows(const spec::Segment& segment, const Source& source
   for (std::int64_t row = segment.start; row < segment.stop; row += chunk_rows_) {
     const std::int64_t rows = std::min(chunk_rows_, segment.stop - row);
     source.fill(row - segment.start, rows, static_cast<float*>(rows_.begin()));
-    const void* uploaded = rows_.commit(rows * source.columns * static_cast<std::int64_t>(sizeof(float)));
-    model::Carver carver(scratch);
-    const auto input = model::prepare_input(context_.backend, weight, uploaded, DType::kF32, source.columns,
-                                            rows, model::QuantScratch::take(carver, rows, source.columns));
-    model::linear(context_.backend, weight, input, x.write(row, rows), compute_, spec_.hidden);
+    const auto* uploaded = static_cast<const float*>(
+        rows_.commit(rows * source.columns * static_cast<std::int64_t>(sizeof(float))));
+    auto* written = static_cast<std::byte*>(x.write(row, rows));
+    context_.in_pieces(Stage::kProject, rows, [&](std::int64_t first, std::int64_t count) {
+      model::Carver carver(scratch);
+      const auto input = model::prepare_input(context_.backend, weight, uploaded + first * source.columns,
+                                              DType::kF32, source.columns, count,
+                                              model::QuantScratch::take(carver, count, source.columns));
+      model::linear(context_.backend, weight, input, written + first * x.row_bytes(), compute_, spec_.hidden);
+    });
     x.done_dirty();
     rows_.release();
   }

@@ -2,6 +2,7 @@
 #pragma once
 
 #include "base/error.h"
+#include "exec/stage_limits.h"
 #include "kernels/backend.h"
 #include "mem/memory.h"
 
@@ -9,7 +10,15 @@ namespace h3s::exec {
 
 struct Context {
   kernels::Backend& backend;
-  mem::Memory& accountant;  // the session's arena; in a dry run, books that hold nothing
+  mem::Memory& accountant;        // the session's arena; in a dry run, books that hold nothing
+  StageLimits* limits = nullptr;  // null in a dry run
+
+  // fn(first, count) over pieces of [0, rows), one unless memory was refused: see StageLimits::run().
+  template <typename Fn>
+  void in_pieces(Stage stage, std::int64_t rows, Fn&& fn) const {
+    H3S_ASSERT(limits != nullptr);
+    limits->run(stage, rows, fn);
+  }
 };
 
 // Waits, on destruction, for everything its backend was asked to do. The last member of whatever owns buffers

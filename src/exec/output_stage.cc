@@ -51,19 +51,22 @@ void OutputStage::run_segment(const spec::Segment& segment, const model::LinearW
     const std::int64_t rows = std::min(chunk_rows_, segment.stop - start);
     model::Carver carver(scratch);
     const Scratch s(carver, spec_, rows);
-    ops::final_modulate(context_.backend, {.x = x.read(start, rows),
-                                           .weight = norm,
-                                           .scale = row.scale,
-                                           .shift = row.shift,
-                                           .round_each = !spec_.curve(),
-                                           .y = s.h,
-                                           .dtype = compute_,
-                                           .m = rows,
-                                           .c = spec_.hidden});
+    const auto* stream = static_cast<const std::byte*>(x.read(start, rows));
+    context_.in_pieces(Stage::kHeads, rows, [&](std::int64_t first, std::int64_t count) {
+      ops::final_modulate(context_.backend, {.x = stream + first * x.row_bytes(),
+                                             .weight = norm,
+                                             .scale = row.scale,
+                                             .shift = row.shift,
+                                             .round_each = !spec_.curve(),
+                                             .y = s.h,
+                                             .dtype = compute_,
+                                             .m = count,
+                                             .c = spec_.hidden});
+      const auto input =
+          model::prepare_input(context_.backend, head, s.h, DType::kF32, spec_.hidden, count, s.quant);
+      model::linear(context_.backend, head, input, s.out + first * head.n, DType::kF32, head.n);
+    });
     x.done();
-    const auto input =
-        model::prepare_input(context_.backend, head, s.h, DType::kF32, spec_.hidden, rows, s.quant);
-    model::linear(context_.backend, head, input, s.out, DType::kF32, head.n);
     const std::int64_t bytes = rows * head.n * static_cast<std::int64_t>(sizeof(float));
     context_.backend.copy({rows_.data(), bytes, s.out, bytes, bytes, 1}, Queue::kCompute);
     context_.backend.sync(context_.backend.record(Queue::kCompute));

@@ -136,12 +136,15 @@ void* Sequence::head_row(const mem::Buffer& buffer, std::int64_t row) const {
 void Sequence::prepare_rotation(const spec::Layout& layout, const float* inv_freq) {
   for_chunks(tokens_, dials_.kv_chunk, [&](std::int64_t start, std::int64_t rows) {
     layout.positions(start, start + rows, static_cast<double*>(positions_->begin()));
-    const void* uploaded = positions_->commit(rows * kPositionBytes);
-    ops::rope_table(context_.backend, {.positions = static_cast<const double*>(uploaded),
-                                       .inv_freq = inv_freq,
-                                       .table = rotation_->write(start, rows),
-                                       .dtype = compute_,
-                                       .m = rows});
+    const auto* positions = static_cast<const double*>(positions_->commit(rows * kPositionBytes));
+    auto* table = static_cast<std::byte*>(rotation_->write(start, rows));
+    context_.in_pieces(Stage::kProject, rows, [&](std::int64_t first, std::int64_t count) {
+      ops::rope_table(context_.backend, {.positions = positions + first * kernels::kRopeAxes,
+                                         .inv_freq = inv_freq,
+                                         .table = table + first * rotation_->row_bytes(),
+                                         .dtype = compute_,
+                                         .m = count});
+    });
     rotation_->done_dirty();
     positions_->release();
   });
@@ -158,19 +161,27 @@ void Sequence::project(const BlockContext& block, std::int64_t start, std::int64
                      .modulate = block.modulation.table != nullptr,
                      .modulation = block.modulation,
                      .rope = rotation_ ? rotation_->read(start, rows) : nullptr};
-  model::LinearInput input;
+  model::ProjectionInputSpace space = scratch.input;
+  if (from == Input::kMakeAndKeep)
+    space = model::kept_input_space(spec_, qkv, rows, kept_->write(start, rows), scratch.input);
   if (from == Input::kKept) {
-    input = model::kept_input(spec_, compute_, qkv, rows, kept_->read(start, rows));
+    space = model::kept_input_space(spec_, qkv, rows, kept_->read(start, rows), {});
   } else {
-    const model::ProjectionInputSpace space =
-        from == Input::kMake
-            ? scratch.input
-            : model::kept_input_space(spec_, qkv, rows, kept_->write(start, rows), scratch.input);
-    input = model::projection_input(context_.backend, spec_, compute_, block.weights, chunk,
-                                    x_.read(start, rows), space);
+    const auto* x = static_cast<const std::byte*>(x_.read(start, rows));
+    context_.in_pieces(Stage::kProject, rows, [&](std::int64_t first, std::int64_t count) {
+      model::projection_input(context_.backend, spec_, compute_, block.weights,
+                              chunk.piece(first, count, compute_), x + first * x_.row_bytes(),
+                              space.from_row(first, spec_, compute_));
+    });
     x_.done();
   }
-  model::project_heads(context_.backend, spec_, compute_, block.weights, chunk, input, targets, scratch.qkv);
+  context_.in_pieces(Stage::kProject, rows, [&](std::int64_t first, std::int64_t count) {
+    const model::ProjectionInputSpace made = space.from_row(first, spec_, compute_);
+    model::project_heads(context_.backend, spec_, compute_, block.weights,
+                         chunk.piece(first, count, compute_),
+                         {made.h, compute_, spec_.hidden, count, made.quant},
+                         targets.from_row(first, spec_.head_dim, compute_), scratch.qkv);
+  });
   if (rotation_) rotation_->done();
   if (from == Input::kMakeAndKeep) kept_->done_dirty();
   if (from == Input::kKept) kept_->done();
@@ -179,23 +190,26 @@ void Sequence::project(const BlockContext& block, std::int64_t start, std::int64
 void Sequence::attend(std::int64_t heads, const void* q, std::int64_t q_head_stride, const KeyValues& kv,
                       std::int64_t rows, void* o, std::int64_t o_token_stride) {
   const std::int64_t d = spec_.head_dim;
-  ops::attention(context_.backend, {.q = q,
-                                    .k = kv.k.data(),
-                                    .v = kv.v.data(),
-                                    .o = o,
-                                    .dtype = compute_,
-                                    .heads = heads,
-                                    .q_tokens = rows,
-                                    .kv_tokens = tokens_,
-                                    .q_head_stride = q_head_stride,
-                                    .q_token_stride = d,
-                                    .k_head_stride = tokens_ * d,
-                                    .k_token_stride = d,
-                                    .v_head_stride = tokens_ * d,
-                                    .v_token_stride = d,
-                                    .o_head_stride = d,
-                                    .o_token_stride = o_token_stride,
-                                    .scale = static_cast<float>(1.0 / std::sqrt(static_cast<double>(d)))});
+  context_.in_pieces(Stage::kAttend, rows, [&](std::int64_t first, std::int64_t count) {
+    ops::attention(context_.backend,
+                   {.q = static_cast<const std::byte*>(q) + first * d * element_bytes(compute_),
+                    .k = kv.k.data(),
+                    .v = kv.v.data(),
+                    .o = static_cast<std::byte*>(o) + first * o_token_stride * element_bytes(compute_),
+                    .dtype = compute_,
+                    .heads = heads,
+                    .q_tokens = count,
+                    .kv_tokens = tokens_,
+                    .q_head_stride = q_head_stride,
+                    .q_token_stride = d,
+                    .k_head_stride = tokens_ * d,
+                    .k_token_stride = d,
+                    .v_head_stride = tokens_ * d,
+                    .v_token_stride = d,
+                    .o_head_stride = d,
+                    .o_token_stride = o_token_stride,
+                    .scale = static_cast<float>(1.0 / std::sqrt(static_cast<double>(d)))});
+  });
 }
 
 void Sequence::run_resident(const BlockContext& block) {
@@ -308,8 +322,18 @@ void Sequence::finish_rows(const BlockContext& block, std::int64_t start, std::i
                            .rows = rows,
                            .modulate = block.modulation.table != nullptr,
                            .modulation = block.modulation};
-  model::attention_out_and_mlp(context_.backend, spec_, compute_, block.weights, chunk, o,
-                               x_.read(start, rows), scratch);
+  auto* x = static_cast<std::byte*>(x_.read(start, rows));
+  const auto* attended = static_cast<const std::byte*>(o);
+  const std::int64_t o_row_bytes = spec_.inner() * element_bytes(compute_);
+  context_.in_pieces(Stage::kMlp, rows, [&](std::int64_t first, std::int64_t count) {
+    model::attention_out(context_.backend, spec_, compute_, block.weights,
+                         chunk.piece(first, count, compute_), attended + first * o_row_bytes,
+                         x + first * x_.row_bytes(), scratch);
+  });
+  context_.in_pieces(Stage::kMlp, rows, [&](std::int64_t first, std::int64_t count) {
+    model::mlp(context_.backend, spec_, compute_, block.weights, chunk.piece(first, count, compute_),
+               x + first * x_.row_bytes(), scratch);
+  });
   x_.done_dirty();
 }
 

@@ -16,6 +16,7 @@ namespace {
 struct SessionGround {
   SessionMemory memory;
   TrafficCounter traffic;
+  StageLimits limits;
 };
 
 }  // namespace
@@ -24,8 +25,9 @@ struct Session::Impl : SessionGround, SessionState {
   Impl(kernels::Backend& backend, mem::Accountant& books, const checkpoint::Checkpoint& model,
        const spec::Layout& job, const SessionOptions& opts)
       : SessionGround{open_session_memory(books, model, job, opts, backend.device_is_host()),
-                      {backend, books}},
-        SessionState(Context{traffic, memory.arena}, model, job, memory.options),
+                      {backend, books},
+                      StageLimits(opts.warn)},
+        SessionState(Context{traffic, memory.arena, &limits}, model, job, memory.options),
         constructed(memory.arena.position()) {
     if (opts.warn && options.dials.weight_slots < opts.dials.weight_slots)
       opts.warn(
@@ -162,6 +164,12 @@ const std::vector<float>& Session::last_time_embedding() const {
 }
 const spec::Timesteps& Session::last_timesteps() const {
   return impl_->timesteps;
+}
+Dials Session::dials() const {
+  return impl_->sequence.dials();
+}
+Dials Session::effective_dials() const {
+  return impl_->limits.applied_to(impl_->sequence.dials());
 }
 Traffic Session::last_traffic() const {
   return impl_->traffic.traffic();

@@ -71,6 +71,10 @@ class Session {
   // t_emb of the last forward: [unique timesteps, time_dim] as float32 values.
   const std::vector<float>& last_time_embedding() const;
   const spec::Timesteps& last_timesteps() const;
+  // The dials as they apply to this sequence; and with smaller chunks for stages that were refused memory and
+  // went on in smaller pieces.
+  Dials dials() const;
+  Dials effective_dials() const;
   // What the last forward moved between host and device.
   Traffic last_traffic() const;
 

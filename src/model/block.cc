@@ -2,6 +2,7 @@
 
 #include <algorithm>
 #include <array>
+#include <type_traits>
 #include <utility>
 
 #include "base/bytes.h"
@@ -68,7 +69,36 @@ LinearInput swiglu_input(kernels::Backend& backend, const LinearWeight& fc2, DTy
   return {scratch.act, compute, fc2.k, rows, scratch.quant};
 }
 
+// `data` so many rows further; null stays null.
+template <typename T>
+T* rows_on(T* data, std::int64_t rows, std::int64_t row_bytes) {
+  if (data == nullptr) return nullptr;
+  using Byte = std::conditional_t<std::is_const_v<T>, const std::byte, std::byte>;
+  return reinterpret_cast<T*>(reinterpret_cast<Byte*>(data) + rows * row_bytes);
+}
+
 }  // namespace
+
+Chunk Chunk::piece(std::int64_t first, std::int64_t count, DType compute) const {
+  Chunk piece = *this;
+  piece.token0 += first;
+  piece.rows = count;
+  piece.rope = rows_on(rope, first, 2 * kernels::kRopePairs * element_bytes(compute));
+  return piece;
+}
+
+HeadTargets HeadTargets::from_row(std::int64_t row, std::int64_t head_dim, DType compute) const {
+  HeadTargets targets = *this;
+  for (void** part : {&targets.q, &targets.k, &targets.v})
+    *part = rows_on(*part, row, head_dim * element_bytes(compute));
+  return targets;
+}
+
+ProjectionInputSpace ProjectionInputSpace::from_row(std::int64_t first, const spec::ModelSpec& spec,
+                                                    DType compute) const {
+  return {rows_on(h, first, spec.hidden * element_bytes(compute)),
+          {rows_on(quant.codes, first, spec.hidden), rows_on(quant.scale, first, sizeof(float))}};
+}
 
 ProjectionInputSpace ProjectionInputSpace::take(Carver& carver, const spec::ModelSpec& spec, DType compute,
                                                 std::int64_t rows) {
@@ -140,15 +170,18 @@ void MlpScratch::take(Carver& carver, const spec::ModelSpec& spec, DType compute
   quant = QuantScratch::take(carver, rows, std::max({spec.inner(), spec.hidden, spec.ffn}));
 }
 
-void attention_out_and_mlp(kernels::Backend& backend, const spec::ModelSpec& spec, DType compute,
-                           const BlockWeights& weights, const Chunk& chunk, const void* o, void* x,
-                           const MlpScratch& scratch) {
-  const std::int64_t d = spec.hidden;
+void attention_out(kernels::Backend& backend, const spec::ModelSpec& spec, DType compute,
+                   const BlockWeights& weights, const Chunk& chunk, const void* o, void* x,
+                   const MlpScratch& scratch) {
   const LinearInput attended =
       prepare_input(backend, weights.out, o, compute, spec.inner(), chunk.rows, scratch.quant);
-  linear(backend, weights.out, attended, scratch.out, compute, d);
-  add(backend, compute, chunk, x, scratch.out, d, kGateMsa);
+  linear(backend, weights.out, attended, scratch.out, compute, spec.hidden);
+  add(backend, compute, chunk, x, scratch.out, spec.hidden, kGateMsa);
+}
 
+void mlp(kernels::Backend& backend, const spec::ModelSpec& spec, DType compute, const BlockWeights& weights,
+         const Chunk& chunk, void* x, const MlpScratch& scratch) {
+  const std::int64_t d = spec.hidden;
   norm(backend, compute, chunk, x, weights.norm2, d, kGainMlp, kShiftMlp, scratch.h);
   const LinearInput normed =
       prepare_input(backend, weights.fc1, scratch.h, compute, d, chunk.rows, scratch.quant);

@@ -21,6 +21,8 @@ struct Chunk {
   bool modulate = false;
   kernels::Modulation modulation;  // table [.., 6D]; token0 is set from the chunk
   const void* rope = nullptr;      // [rows, 96] C, or null
+  Chunk piece(std::int64_t first, std::int64_t count,
+              DType compute) const;  // rows [first, first + count) of it
 };
 
 // Heads [first, first + count) and where their q, k, v go: each [count][..][128] with head_stride elements;
@@ -32,6 +34,7 @@ struct HeadTargets {
   void* k = nullptr;
   void* v = nullptr;
   std::int64_t q_head_stride = 0, kv_head_stride = 0;
+  HeadTargets from_row(std::int64_t row, std::int64_t head_dim, DType compute) const;
 };
 
 // Where the input of qkv_proj is made: h always; codes and scales only where the weight is quantised.
@@ -40,6 +43,7 @@ struct ProjectionInputSpace {
   QuantScratch quant;  // [rows, D]
   static ProjectionInputSpace take(Carver& carver, const spec::ModelSpec& spec, DType compute,
                                    std::int64_t rows);
+  ProjectionInputSpace from_row(std::int64_t first, const spec::ModelSpec& spec, DType compute) const;
 };
 
 // modulate(norm1(x)), ready for qkv_proj and any slice of it. x [rows, D] dense.
@@ -61,7 +65,7 @@ void project_heads(kernels::Backend& backend, const spec::ModelSpec& spec, DType
                    const BlockWeights& weights, const Chunk& chunk, const LinearInput& input,
                    const HeadTargets& targets, void* qkv);
 
-// Scratch of attention_out_and_mlp for `rows` rows.
+// Scratch of attention_out and mlp for `rows` rows.
 struct MlpScratch {
   void* h = nullptr;        // [rows, D]
   void* out = nullptr;      // [rows, D]
@@ -71,10 +75,13 @@ struct MlpScratch {
   void take(Carver& carver, const spec::ModelSpec& spec, DType compute, std::int64_t rows);
 };
 
-// x += gate * out_proj(o); x += gate * mlp(modulate(norm2(x))). o [rows, I] dense, x [rows, D] dense, in
-// place.
-void attention_out_and_mlp(kernels::Backend& backend, const spec::ModelSpec& spec, DType compute,
-                           const BlockWeights& weights, const Chunk& chunk, const void* o, void* x,
-                           const MlpScratch& scratch);
+// x += gate * out_proj(o). o [rows, I] dense, x [rows, D] dense, in place: by the last op, and by no other.
+void attention_out(kernels::Backend& backend, const spec::ModelSpec& spec, DType compute,
+                   const BlockWeights& weights, const Chunk& chunk, const void* o, void* x,
+                   const MlpScratch& scratch);
+
+// x += gate * mlp(modulate(norm2(x))), x as above.
+void mlp(kernels::Backend& backend, const spec::ModelSpec& spec, DType compute, const BlockWeights& weights,
+         const Chunk& chunk, void* x, const MlpScratch& scratch);
 
 }  // namespace h3s::model

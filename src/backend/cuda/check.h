@@ -10,7 +10,8 @@
 
 namespace h3s::cuda {
 
-// Throws Error(kInternal): "file:line: call failed: reason".
+// Throws Error(kInternal), or kOverBudget when the device had no memory for the call, which then had no
+// effect: "file:line: call failed: reason".
 [[noreturn]] void throw_cuda_error(const char* file, int line, const char* call, cudaError_t status);
 
 // Throws Error(kInternal): "file:line: broken invariant: condition".
