@@ -1,15 +1,18 @@
 // `h3stream run`: from noise to latents.
 #include <unistd.h>
 
+#include <algorithm>
 #include <filesystem>
 #include <memory>
 #include <nlohmann/json.hpp>
 #include <optional>
 
 #include "backend/select.h"
+#include "base/bytes.h"
 #include "base/error.h"
 #include "commands.h"
 #include "exec/footprint.h"
+#include "exec/replan.h"
 #include "exec/session.h"
 #include "exec/trace.h"
 #include "interrupt.h"
@@ -34,9 +37,13 @@ struct Plan {
   exec::Budgets budgets;
 };
 
+void warn(const std::string& line) {
+  log("h3stream: {}", line);
+}
+
 Plan make_plan(const RunOptions& options, const checkpoint::Checkpoint& checkpoint,
                const sample::Inputs& inputs, const spec::Layout& layout) {
-  Plan plan{{options.job.compute, options.dials, options.job.timesteps}, {}, options.budgets};
+  Plan plan{{options.job.compute, options.dials, options.job.timesteps, warn}, {}, options.budgets};
   exec::FixedBytes fixed;
   fixed[mem::Space::kDevice] = backend::workspace_bytes(options.where);
   fixed[mem::Space::kHost] = sample::Job::host_bytes(inputs, options.job, options.resume).peak;
@@ -59,10 +66,6 @@ void enforce(const Plan& plan, mem::Accountant& accountant) {
   const std::int64_t pinned = plan.footprint.peak_bytes(mem::Space::kPinned);
   accountant.set_budget(mem::Space::kPinned, pinned);
   accountant.set_budget(mem::Space::kHost, plan.budgets.ram_bytes - pinned);
-}
-
-void warn(const std::string& line) {
-  log("h3stream: {}", line);
 }
 
 void refuse_overwriting(const RunOptions& options) {
@@ -208,10 +211,35 @@ class SamplingRun {
     return header;
   }
 
+  std::unique_ptr<exec::Session> open_session(kernels::Backend& engine) {
+    return exec::build_or_replan(
+        [&] {
+          return std::make_unique<exec::Session>(engine, accountant_, checkpoint_, layout_, plan_->session);
+        },
+        [&](const mem::Refused& refused) { return replan(refused); });
+  }
+
+  // With what the device has now, which is what is free and what the run holds already. False when that is
+  // not less than was planned with.
+  bool replan(const mem::Refused& refused) {
+    const std::int64_t free_bytes = backend::default_device_budget(options_.where);
+    if (free_bytes == mem::kUnlimited) return false;
+    RunOptions now = options_;
+    std::int64_t& budget = now.budgets.bytes[mem::index(mem::Space::kDevice)];
+    budget = std::min(budget, free_bytes + accountant_.report(mem::Space::kDevice).reserved_bytes);
+    if (budget >= plan_->footprint.peak_bytes(mem::Space::kDevice)) return false;
+    warn(fmt::format("{}; planning again with the {} there are now", refused.what(), format_bytes(budget)));
+    plan_ = make_plan(now, checkpoint_, inputs_, layout_);
+    enforce(*plan_, accountant_);
+    log("now {}", plan_->session.dials.describe());
+    return true;
+  }
+
   // `ledger` may be null.
   void sample_steps(kernels::Backend& engine, sample::Job& job, RunLedger* ledger) {
     sample::EulerSampler& sampler = job.sampler();
-    exec::Session session(engine, accountant_, checkpoint_, layout_, plan_->session);
+    const std::unique_ptr<exec::Session> held = open_session(engine);
+    exec::Session& session = *held;
     if (ledger != nullptr) session.add_observer(ledger->observer());
     session.set_conditioning({job.text(), job.visual_rows(), job.audio_rows()});
     Progress progress(sampler.steps_done(), sampler.num_steps());
@@ -230,6 +258,8 @@ class SamplingRun {
       progress.step_done();
       if (ledger != nullptr) ledger->step_done();
       traffic_ = session.last_traffic();
+      dials_ = session.dials();
+      effective_dials_ = session.effective_dials();
     }
     seconds_ = progress.seconds();
     seconds_per_step_ = progress.seconds_per_step();
@@ -265,12 +295,17 @@ class SamplingRun {
       fmt::print("{}: {} steps in {} ({:.2f} s/step), {}\n\n{}", one_line(options_.output),
                  steps_done_ - first_step_, format_duration(seconds_), seconds_per_step_,
                  plan_->session.dials.describe(), memory.text());
+      if (effective_dials_.describe() != dials_.describe())
+        fmt::print("\nrefused memory on the way: {} instead of {}\n", effective_dials_.describe(),
+                   dials_.describe());
       if (ledger_directory_) fmt::print("\nledger: {}\n", one_line(ledger_directory_->page_path()));
       return;
     }
     nlohmann::json out = {{"output", options_.output},
                           {"settings", settings_},
                           {"plan", plan_->session.dials.describe()},
+                          {"dials", dials_.describe()},
+                          {"effective_dials", effective_dials_.describe()},
                           {"tokens", layout_.tokens()},
                           {"sigmas", sigmas_},
                           {"first_step", first_step_},
@@ -295,6 +330,7 @@ class SamplingRun {
   std::optional<ledger::Directory> ledger_directory_;
   std::optional<exec::Trace> trace_;
   exec::Traffic traffic_;  // of the last step
+  exec::Dials dials_, effective_dials_;
   std::vector<float> sigmas_;
   std::int64_t first_step_ = 0, steps_done_ = 0;
   double seconds_ = 0, seconds_per_step_ = 0;

@@ -19,6 +19,17 @@ struct SessionGround {
   StageLimits limits;
 };
 
+// Measured within planned within budget, looked at wherever a phase ends.
+class PlanCheck final : public PhaseObserver {
+ public:
+  explicit PlanCheck(const mem::Arena& arena) : arena_(arena) {}
+  void enter(const PhasePoint& point) override { arena_.require_within_plan(phase_name(point.phase)); }
+  void leave() override { arena_.require_within_plan("the last phase"); }
+
+ private:
+  const mem::Arena& arena_;
+};
+
 }  // namespace
 
 struct Session::Impl : SessionGround, SessionState {
@@ -28,7 +39,9 @@ struct Session::Impl : SessionGround, SessionState {
                       {backend, books},
                       StageLimits(opts.warn)},
         SessionState(Context{traffic, memory.arena, &limits}, model, job, memory.options),
-        constructed(memory.arena.position()) {
+        constructed(memory.arena.position()),
+        plan_check(memory.arena) {
+    phases.add(plan_check);
     if (opts.warn && options.dials.weight_slots < opts.dials.weight_slots)
       opts.warn(
           "the system refused to pin as much host memory as was planned; weights pass through one slot, and "
@@ -37,6 +50,7 @@ struct Session::Impl : SessionGround, SessionState {
   }
 
   const std::size_t constructed;  // where set_conditioning() stands in the arena's plan
+  PlanCheck plan_check;
   model::GlobalWeights globals;
   Conditioning conditioning;
   bool conditioned = false;
@@ -73,7 +87,6 @@ void Session::Impl::run_blocks() {
         {.weights = weights, .modulation = time.modulation(weights.adaln), .phases = block_phases});
     ring.release();
     ring.prefetch(fmt::format("blocks.{}", (i + 1) % spec.layers), /*adaln=*/true);
-    memory.arena.require_within_plan(fmt::format("block {}", i));
     if (row_tap) tap(fmt::format("block{}", i));
     if (block_callback) block_callback(i, spec.layers);
   }
@@ -113,7 +126,6 @@ void Session::set_conditioning(const Conditioning& conditioning) {
     const mem::Accountant::Freeze freeze(impl_->memory.arena.accountant(), "set_conditioning()");
     stage.run(impl_->loader, impl_->ring, conditioning.text, impl_->refined);
   }
-  impl_->memory.arena.require_within_plan("conditioning");
   impl_->phases.leave();
   impl_->conditioned = true;
 }
@@ -132,13 +144,11 @@ void Session::forward(const float* video_in, const float* audio_in, float sigma,
   s.time_embedding = s.time.time_embedding();
   s.embed.run(s.layout, s.globals, s.conditioning, video_in, audio_in, s.refined, s.sequence.x(),
               s.sequence.scratch());
-  s.memory.arena.require_within_plan("embed");
   if (s.row_tap) s.tap("embed");
   s.run_blocks();
   s.phases.enter(Phase::kFinal);
   s.output.run(s.layout, s.timesteps, s.globals, s.time, s.sequence.x(), s.sequence.scratch(), video_out,
                audio_out);
-  s.memory.arena.require_within_plan("final");
   s.phases.leave();
 }
 

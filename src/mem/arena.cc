@@ -93,14 +93,14 @@ void Arena::rewind(std::size_t position) {
   next_ = position;
 }
 
-void Arena::require_within_plan(const std::string& phase) const {
+void Arena::require_within_plan(const char* phase) const {
   for (const Space space : kSpaces) {
     const SpaceReport books = accountant_.totals(space);
     if (peak_bytes_[index(space)] > arena_bytes(space))
-      fail(Status::kInternal, "[arena] after {}: {} of {} memory were handed out, {} were planned", phase,
+      fail(Status::kInternal, "[arena] at {}: {} of {} memory were handed out, {} were planned", phase,
            format_bytes(peak_bytes_[index(space)]), space_name(space), format_bytes(arena_bytes(space)));
     if (books.reserved_bytes > books.budget_bytes || books.current_bytes > books.reserved_bytes)
-      fail(Status::kInternal, "[arena] after {}: {} of {} memory are held, {} taken, the budget is {}", phase,
+      fail(Status::kInternal, "[arena] at {}: {} of {} memory are held, {} taken, the budget is {}", phase,
            format_bytes(books.current_bytes), space_name(space), format_bytes(books.reserved_bytes),
            format_bytes(books.budget_bytes));
   }

@@ -35,7 +35,7 @@ class Arena final : public Memory {
 
   // Throws Error(kInternal) naming `phase` unless, in every space, what the arena has handed out is within
   // its size, and what the books hold is within the budget. A few comparisons.
-  void require_within_plan(const std::string& phase) const;
+  void require_within_plan(const char* phase) const;
 
  protected:
   void release(Buffer& buffer) noexcept override;

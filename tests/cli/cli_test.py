@@ -153,6 +153,7 @@ class Runs(Program):
     def test_traffic_is_what_the_schedule_moves(self):
         result = h3stream(*self.run_args("traffic.safetensors", "--schedule", "flat", "--head-group", "1", "--json"))
         report = json.loads(result.stdout)
+        self.assertEqual(report["dials"], report["effective_dials"])
         lines = {line["what"]: line for line in report["traffic_per_step"]["of"]}
         # tiny: hidden 256, 2 heads, 3 blocks, bf16. O out and in once a block; x in once a group and once for the MLP,
         # out once; the embedding writes x, the heads read the two target segments.

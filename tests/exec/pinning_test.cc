@@ -5,6 +5,8 @@
 #include "base/error.h"
 #include "exec/deferred_backend.h"
 #include "exec/engine_fixture.h"
+#include "exec/footprint.h"
+#include "exec/replan.h"
 #include "exec/session_arena.h"
 
 namespace h3s::test {
@@ -107,6 +109,56 @@ TEST_F(Pinning, BudgetsAreNotAMatterOfPinning) {
   DeferredBackend device(*cpu, 7);
   EXPECT_THROW(exec::Session(device, books, file_.get(), job_.layout, options_), Error);
   EXPECT_EQ(unpinned, 0);
+}
+
+// Another process takes device memory between the plan and the run.
+TEST_F(Pinning, ADeviceThatRefusesIsPlannedForOnceMore) {
+  class Taken final : public mem::RawAllocator {
+   public:
+    explicit Taken(const std::int64_t& free_bytes) : free_bytes_(free_bytes) {}
+    void* allocate(Space space, std::int64_t bytes) override {
+      if (space == Space::kDevice && bytes > free_bytes_) fail(Status::kOverBudget, "[mem] taken");
+      return heap_->allocate(space, bytes);
+    }
+    void release(Space space, void* data, std::int64_t bytes) noexcept override {
+      heap_->release(space, data, bytes);
+    }
+
+   private:
+    const std::int64_t& free_bytes_;
+    std::unique_ptr<mem::RawAllocator> heap_ = mem::make_heap_allocator();
+  };
+  std::int64_t free_bytes = mem::kUnlimited;
+  mem::Accountant books(std::make_unique<Taken>(free_bytes));
+  const auto cpu = cpu::make_backend(1, books);
+  exec::SessionOptions options;  // resident
+  const auto device_bytes = [&] {
+    return measure_footprint(file_.get(), job_.layout, options, true).peak_bytes(Space::kDevice);
+  };
+  free_bytes = device_bytes() - 1;
+  int replans = 0;
+  const auto build = [&] {
+    return std::make_unique<exec::Session>(*cpu, books, file_.get(), job_.layout, options);
+  };
+  const auto smaller = [&](const mem::Refused& refused) {
+    ++replans;
+    EXPECT_EQ(refused.space(), Space::kDevice);
+    options.dials = {.schedule = exec::Schedule::kFlat,
+                     .head_group = 1,
+                     .q_chunk = 64,
+                     .kv_chunk = 64,
+                     .mlp_chunk = 64,
+                     .head_chunk = 64};
+    return device_bytes() <= free_bytes;
+  };
+  EXPECT_NE(exec::build_or_replan(build, smaller), nullptr);
+  EXPECT_EQ(replans, 1);
+  free_bytes = device_bytes() - 1;
+  EXPECT_THROW(exec::build_or_replan(build, smaller), mem::Refused);
+  EXPECT_EQ(replans, 2);
+  EXPECT_THROW(exec::build_or_replan(build, [&](const mem::Refused&) { return ++replans > 0; }), mem::Refused)
+      << "a second plan that fails too";
+  EXPECT_EQ(replans, 3);
 }
 
 }  // namespace

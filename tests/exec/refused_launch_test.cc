@@ -6,7 +6,7 @@
 #include <functional>
 #include <optional>
 
-#include "backend/cpu/cpu_backend.h"
+#include "backend/select.h"
 #include "base/error.h"
 #include "exec/deferred_backend.h"
 #include "exec/engine_fixture.h"
@@ -15,6 +15,12 @@
 
 namespace h3s::test {
 namespace {
+
+#ifdef H3S_TEST_CUDA
+const backend::DeviceChoice kDevice{.cuda = 0};
+#else
+const backend::DeviceChoice kDevice{.threads = 2};
+#endif
 
 using exec::Dials;
 using exec::Schedule;
@@ -66,8 +72,9 @@ class RefusedLaunch : public testing::TestWithParam<Dials> {
   Outcome run(const Dials& dials, RefusingBackend::Refuses refuses, bool deferred = false,
               int num_forwards = 1) {
     Outcome outcome;
-    DeferredBackend device(*cpu_, 11);
-    RefusingBackend backend(deferred ? static_cast<kernels::Backend&>(device) : *cpu_, std::move(refuses));
+    DeferredBackend device(*engine_, 11);
+    RefusingBackend backend(deferred && kDevice.on_cpu() ? static_cast<kernels::Backend&>(device) : *engine_,
+                            std::move(refuses));
     try {
       exec::Session session(
           backend, books_, file_.get(), job_.layout,
@@ -97,8 +104,8 @@ class RefusedLaunch : public testing::TestWithParam<Dials> {
 
   CheckpointFile file_{small_spec(), /*int8=*/true};
   SmallJob job_{small_spec(), job()};
-  mem::Accountant books_{mem::make_heap_allocator(/*poison=*/true)};
-  std::unique_ptr<kernels::Backend> cpu_ = cpu::make_backend(2, books_);
+  mem::Accountant books_{backend::make_allocator(kDevice, {}, /*poison=*/true)};
+  std::unique_ptr<kernels::Backend> engine_ = backend::make_backend(kDevice, books_);
   std::array<std::int64_t, mem::kNumSpaces> at_rest_{books_.report(mem::Space::kDevice).reserved_bytes, 0, 0};
 };
 
