@@ -33,7 +33,7 @@ ledger::Header make_header(const backend::DeviceChoice& where, const exec::Footp
       .started = fmt::format("{:%Y-%m-%dT%H:%M:%SZ}", fmt::gmtime(std::time(nullptr))),
       .device = backend::describe(where),
       .compiler = "gcc " __VERSION__,
-      .device_budget_bytes = limit(budgets.bytes[static_cast<std::size_t>(mem::Space::kDevice)]),
+      .device_budget_bytes = limit(budgets.device_bytes),
       .ram_budget_bytes = limit(budgets.ram_bytes),
       .cpus = ::sysconf(_SC_NPROCESSORS_ONLN),
       .memory_bytes = ::sysconf(_SC_PHYS_PAGES) * ::sysconf(_SC_PAGESIZE)};

@@ -38,6 +38,11 @@ class Checkpoint {
   // belong to no layer.
   static Checkpoint open(const std::string& path, const io::ReadOptions& options = {});
 
+  // The table of a checkpoint that does not exist, of the key layout that `h3stream synth` writes: for
+  // planning. `format` is kBF16 or kInt8Tensorwise; otherwise throws Error(kInvalidArgument).
+  static Checkpoint without_data(const spec::ModelSpec& spec, WeightFormat format);
+
+  bool has_data() const { return file_.has_data(); }
   const io::SafetensorsReader& file() const { return file_; }
   const std::string& prefix() const { return prefix_; }  // "", "model.diffusion_model." or "diffusion_model."
   const spec::ModelSpec& spec() const { return spec_; }

@@ -27,7 +27,7 @@ ConditioningStage::ConditioningStage(Context context, const spec::ModelSpec& spe
       sequence_(context, spec, compute, text_len, dials,
                 {.extra_scratch_bytes = text_scratch_bytes(spec, text_len, dials)}),
       text_rows_(context, sequence_.dials().kv_chunk * spec.text_dim * element_bytes(compute), "text rows"),
-      slot_(context, loader.conditioning_bytes(), "text projection"),
+      slot_(context, loader.sizes().conditioning, "text projection"),
       drain_(context) {}
 
 void ConditioningStage::load(const WeightLoader& loader) {

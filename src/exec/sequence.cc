@@ -67,6 +67,8 @@ Dials effective_dials(Dials dials, const spec::ModelSpec& spec, std::int64_t tok
              .kv_chunk = tokens,
              .mlp_chunk = tokens,
              .head_chunk = tokens,
+             .resident_blocks = dials.resident_blocks,
+             .weight_slots = dials.weight_slots,
              .min_tokens = dials.min_tokens};
   return dials;
 }

@@ -9,6 +9,17 @@ namespace h3s::exec {
 
 using kernels::Queue;
 
+namespace {
+
+const checkpoint::Checkpoint& with_data(const checkpoint::Checkpoint& checkpoint) {
+  if (!checkpoint.has_data())
+    fail(Status::kInvalidArgument, "[session] {} has shapes but no data: it can be planned, not run",
+         checkpoint.file().path());
+  return checkpoint;
+}
+
+}  // namespace
+
 struct Session::Impl : SessionState {
   using SessionState::SessionState;
 
@@ -47,7 +58,7 @@ void Session::Impl::run_blocks() {
     sequence.run_block(
         {.weights = weights, .modulation = time.modulation(weights.adaln), .phases = block_phases});
     ring.release();
-    ring.prefetch(fmt::format("blocks.{}", (i + 1) % spec.layers), /*adaln=*/true);
+    ring.prefetch_after(i);
     if (row_tap) tap(fmt::format("block{}", i));
     if (block_callback) block_callback(i, spec.layers);
   }
@@ -70,7 +81,9 @@ void Session::Impl::tap(const std::string& name) {
 Session::Session(kernels::Backend& backend, mem::Accountant& accountant,
                  const checkpoint::Checkpoint& checkpoint, const spec::Layout& layout,
                  const SessionOptions& options)
-    : impl_(std::make_unique<Impl>(Context{backend, accountant}, checkpoint, layout, options)) {
+    : impl_(std::make_unique<Impl>(
+          Context{backend, accountant},
+          WeightLoader(with_data(checkpoint), options.compute, backend.device_is_host()), layout, options)) {
   impl_->load_globals();
   impl_->sequence.prepare_rotation(layout, impl_->globals.inv_freq);
 }

@@ -27,21 +27,21 @@ mem::Buffer allocate_curve(Context context, const spec::ModelSpec& spec) {
 
 }  // namespace
 
-SessionState::SessionState(Context ctx, const checkpoint::Checkpoint& model, const spec::Layout& job,
+SessionState::SessionState(Context ctx, const WeightLoader& weights, const spec::Layout& job,
                            const SessionOptions& opts)
     : context(ctx),
-      checkpoint(model),
-      spec(model.spec()),
+      checkpoint(weights.checkpoint()),
+      spec(checkpoint.spec()),
       layout(job),
       options(opts),
-      loader(model, opts.compute, ctx.backend.device_is_host()),
-      globals_slot(ctx, loader.global_bytes(), "weights outside blocks"),
+      loader(weights),
+      globals_slot(ctx, loader.sizes().globals, "weights outside blocks"),
       curve_table(allocate_curve(ctx, spec)),
-      ring(ctx, loader, loader.block_slot_bytes(), ctx.backend.device_is_host() ? 1 : 2),
+      ring(ctx, loader, opts.dials),
       sequence(ctx, spec, opts.compute, job.tokens(), opts.dials,
                {.rotates = true,
                 .extra_scratch_bytes = stage_scratch_bytes(spec, job.tokens(), opts.dials),
-                .kept_input_row_bytes = loader.kept_input_row_bytes()}),
+                .kept_input_row_bytes = loader.sizes().kept_input_row}),
       refined(ctx, sequence.x().on_device() ? mem::Space::kDevice : mem::Space::kPinned, job.job().text_len,
               spec.hidden * element_bytes(opts.compute), refined_chunk(spec, job, opts.dials),
               "refined text"),

@@ -168,6 +168,12 @@ class WeightLoader::Builder {
   model::Carver carver_;
 };
 
+WeightLoader::WeightLoader(const checkpoint::Checkpoint& checkpoint, DType compute, bool device_is_host)
+    : checkpoint_(checkpoint),
+      compute_(compute),
+      device_is_host_(device_is_host),
+      sizes_(std::make_shared<WeightSizes>(measure())) {}
+
 model::BlockWeights WeightLoader::load_block(const std::string& prefix, bool adaln, SlotMemory slot,
                                              std::int64_t* used) const {
   Builder build(*this, slot);
@@ -217,38 +223,23 @@ model::ConditioningWeights WeightLoader::load_conditioning(SlotMemory slot, std:
   return weights;
 }
 
-std::int64_t WeightLoader::block_slot_bytes() const {
-  std::int64_t most = 0, used = 0;
+WeightSizes WeightLoader::measure() const {
+  WeightSizes sizes;
+  load_globals({}, &sizes.globals);
+  load_conditioning({}, &sizes.conditioning);
   for (std::int64_t i = 0; i < checkpoint_.spec().layers; ++i) {
-    load_block(fmt::format("blocks.{}", i), true, {}, &used);
-    most = std::max(most, used);
+    const model::BlockWeights block =
+        load_block(fmt::format("blocks.{}", i), true, {}, &sizes.blocks.emplace_back());
+    sizes.kept_input_row =
+        std::max(sizes.kept_input_row, model::kept_input_row_bytes(checkpoint_.spec(), compute_, block.qkv));
+    sizes.largest_block = std::max(sizes.largest_block, sizes.blocks.back());
   }
   for (std::int64_t i = 0; i < checkpoint_.spec().refiner_layers; ++i) {
+    std::int64_t used = 0;
     load_block(fmt::format("token_refiner.blocks.{}", i), false, {}, &used);
-    most = std::max(most, used);
+    sizes.largest_block = std::max(sizes.largest_block, used);
   }
-  return most;
-}
-
-std::int64_t WeightLoader::kept_input_row_bytes() const {
-  std::int64_t most = 0, used = 0;
-  for (std::int64_t i = 0; i < checkpoint_.spec().layers; ++i) {
-    const model::BlockWeights block = load_block(fmt::format("blocks.{}", i), true, {}, &used);
-    most = std::max(most, model::kept_input_row_bytes(checkpoint_.spec(), compute_, block.qkv));
-  }
-  return most;
-}
-
-std::int64_t WeightLoader::global_bytes() const {
-  std::int64_t used = 0;
-  load_globals({}, &used);
-  return used;
-}
-
-std::int64_t WeightLoader::conditioning_bytes() const {
-  std::int64_t used = 0;
-  load_conditioning({}, &used);
-  return used;
+  return sizes;
 }
 
 void WeightLoader::will_need(const std::string& prefix) const {

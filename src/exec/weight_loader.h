@@ -9,7 +9,9 @@
 #pragma once
 
 #include <cstdint>
+#include <memory>
 #include <string>
+#include <vector>
 
 #include "checkpoint/checkpoint.h"
 #include "model/carver.h"
@@ -24,17 +26,23 @@ struct SlotMemory {
   void* host = nullptr;
 };
 
+// Bytes that the weights ask for.
+struct WeightSizes {
+  // A slot for each unit of weights:
+  std::int64_t globals = 0, conditioning = 0;
+  std::vector<std::int64_t> blocks;  // of the network, in order
+  std::int64_t largest_block = 0;    // refiner included: what a slot for any block needs
+  std::int64_t kept_input_row = 0;   // of any block but the refiner's: see model::kept_input_row_bytes()
+};
+
+// Copyable; copies share the sizes.
 class WeightLoader {
  public:
-  WeightLoader(const checkpoint::Checkpoint& checkpoint, DType compute, bool device_is_host)
-      : checkpoint_(checkpoint), compute_(compute), device_is_host_(device_is_host) {}
+  WeightLoader(const checkpoint::Checkpoint& checkpoint, DType compute, bool device_is_host);
 
-  // Bytes a slot needs for any block of the network, refiner included.
-  std::int64_t block_slot_bytes() const;
-  // Of any block but the refiner's: see model::kept_input_row_bytes().
-  std::int64_t kept_input_row_bytes() const;
-  std::int64_t global_bytes() const;
-  std::int64_t conditioning_bytes() const;
+  const checkpoint::Checkpoint& checkpoint() const { return checkpoint_; }
+  DType compute() const { return compute_; }
+  const WeightSizes& sizes() const { return *sizes_; }  // measured once, at construction
 
   // `prefix` is "blocks.7" or "token_refiner.blocks.0". Each fills `used` with the bytes written from the
   // slot's start.
@@ -49,9 +57,11 @@ class WeightLoader {
 
  private:
   class Builder;
+  WeightSizes measure() const;
   const checkpoint::Checkpoint& checkpoint_;
   DType compute_;
   bool device_is_host_;
+  std::shared_ptr<const WeightSizes> sizes_;
 };
 
 }  // namespace h3s::exec

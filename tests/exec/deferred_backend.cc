@@ -54,6 +54,7 @@ bool DeferredBackend::step() {
 }
 
 void DeferredBackend::copy(const kernels::Copy2d& copy, Queue q) {
+  if (q == Queue::kUpload) uploaded_bytes_ += copy.row_bytes * copy.rows;
   queue(q).push_back({[this, copy, q] { inner_.copy(copy, q); }, 0, 0});
 }
 
