@@ -18,6 +18,7 @@ void add_plan(CLI::App& app, Run& run);
 void add_run(CLI::App& app, Run& run);
 void add_report(CLI::App& app, Run& run);
 void add_verify(CLI::App& app, Run& run);
+void add_calibrate(CLI::App& app, Run& run);
 void add_bench(CLI::App& app, Run& run);
 
 }  // namespace h3s::cli

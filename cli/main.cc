@@ -47,6 +47,7 @@ int run_program(int argc, char** argv) {
   h3s::cli::add_verify(app, run);
   h3s::cli::add_inspect(app, run);
   h3s::cli::add_synth(app, run);
+  h3s::cli::add_calibrate(app, run);
   h3s::cli::add_bench(app, run);
   try {
     app.parse(argc, argv);

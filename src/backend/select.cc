@@ -74,8 +74,7 @@ std::string kernels_name(const DeviceChoice& device) {
 
 Gpu gpu(const DeviceChoice& device) {
   H3S_ASSERT(!device.on_cpu());
-  const cuda::DeviceInfo info = cuda::devices()[static_cast<std::size_t>(device.cuda)];
-  return {info.name, info.sm, info.multiprocessors, info.total_bytes};
+  return cuda::devices()[static_cast<std::size_t>(device.cuda)];
 }
 
 std::unique_ptr<mem::RawAllocator> make_allocator(const DeviceChoice& device, Warning warning, bool poison) {

@@ -34,13 +34,8 @@ std::string describe(const DeviceChoice& device);
 // are equal.
 std::string kernels_name(const DeviceChoice& device);
 
-// A GPU of this machine, for choosing rates and budgets.
-struct Gpu {
-  std::string name;  // the driver's: "NVIDIA H200"
-  int sm = 0;        // compute capability times 10
-  int multiprocessors = 0;
-  std::int64_t total_bytes = 0;
-};
+// What GPU that is.
+using Gpu = cuda::DeviceInfo;
 Gpu gpu(const DeviceChoice& device);  // which must not be the CPU
 
 // Called with one line for the user.
