@@ -111,8 +111,8 @@ double TimeModel::projection_input(double rows_count, double chunk) const {
 // `parts` of q, k, v for `heads` heads, from their input.
 double TimeModel::project(double rows_count, double chunk, double heads, double parts) const {
   const double calls = calls_of(rows_count, chunk), width = heads * kHeadDim;
-  return parts * linear(qkv_, rows_count, calls, width) +
-         rows(rows_count * 2 * parts * width * element_, 2 * calls);  // and the rotation table
+  return linear(qkv_, rows_count, calls, parts * width) +
+         rows(rows_count * 2 * parts * width * element_, calls);
 }
 
 double TimeModel::attend(const Dials& dials) const {
