@@ -237,7 +237,7 @@ WeightSizes WeightLoader::measure() const {
   for (std::int64_t i = 0; i < checkpoint_.spec().refiner_layers; ++i) {
     std::int64_t used = 0;
     load_block(fmt::format("token_refiner.blocks.{}", i), false, {}, &used);
-    sizes.largest_block = std::max(sizes.largest_block, used);
+    sizes.largest_refiner_block = std::max(sizes.largest_refiner_block, used);
   }
   return sizes;
 }

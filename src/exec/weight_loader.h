@@ -31,7 +31,8 @@ struct WeightSizes {
   // A slot for each unit of weights:
   std::int64_t globals = 0, conditioning = 0;
   std::vector<std::int64_t> blocks;  // of the network, in order
-  std::int64_t largest_block = 0;    // refiner included: what a slot for any block needs
+  std::int64_t largest_block = 0;    // of those
+  std::int64_t largest_refiner_block = 0;
   std::int64_t kept_input_row = 0;   // of any block but the refiner's: see model::kept_input_row_bytes()
 };
 

@@ -4,7 +4,8 @@
 // from. One slot serves a device that is the host (weights stay where the file is mapped); with two a block
 // arrives while the one before computes. A resident block has device memory of its own and is uploaded once,
 // by way of a slot's pinned side. The resident ones are spread evenly, so that the streamed ones have their
-// compute time to arrive in.
+// compute time to arrive in. Refiner blocks, which are larger where only the network's are quantised and run
+// when no block does, take the memory of all slots together.
 #pragma once
 
 #include <cstdint>
@@ -32,7 +33,7 @@ class WeightRing {
   WeightRing(Context context, const WeightLoader& loader, const Dials& dials);
 
   // Weights of a block, ready for compute work called after this. Valid until release(). `prefix` is
-  // "blocks.7" or "token_refiner.blocks.0".
+  // "blocks.7" with, "token_refiner.blocks.0" without adaln.
   const model::BlockWeights& acquire(const std::string& prefix, bool adaln);
   // Compute work called before this was the last to use the acquired block.
   void release();
@@ -41,10 +42,10 @@ class WeightRing {
 
  private:
   struct Slot {
-    WeightSlot store;
+    SlotMemory memory;        // a part of the pool
     std::string prefix = {};  // what it holds; empty: nothing
     model::BlockWeights weights = {};
-    kernels::Event uploaded = {}, free = {};
+    kernels::Event uploaded = {}, free = {};  // the host, the device is done with its side
   };
   struct Resident {
     std::string prefix;
@@ -53,16 +54,24 @@ class WeightRing {
     model::BlockWeights weights = {};
     kernels::Event uploaded = {};
   };
-  Slot& load(const std::string& prefix, bool adaln);
+  WeightRing(Context context, const WeightLoader& loader, const WeightPlacement& placement);
+  Slot& load(const std::string& prefix);
+  void load_refiner(const std::string& prefix);
+  void wait_for_host_side(const Slot& slot) const;
+  kernels::Event upload(void* device, const void* host, std::int64_t bytes) const;
   Resident* find_resident(const std::string& prefix);
   void load_resident(Resident& block);
 
   Context context_;
   const WeightLoader& loader_;
   std::vector<Resident> residents_;
+  WeightSlot pool_;
   std::vector<Slot> slots_;
-  std::size_t next_ = 0;      // slot to fill next: the one filled longest ago
-  Slot* acquired_ = nullptr;  // null also while a resident block is in use
+  std::size_t next_ = 0;  // slot to fill next: the one filled longest ago
+  model::BlockWeights refiner_;
+  enum class Acquired { kNothing, kSlot, kResident, kRefiner };
+  Acquired acquired_ = Acquired::kNothing;
+  Slot* acquired_slot_ = nullptr;
   std::string acquired_prefix_;
 };
 

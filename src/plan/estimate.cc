@@ -230,7 +230,7 @@ void TimeModel::weights(const Dials& dials, Estimate& estimate) const {
   Stage& stage = estimate.stages[kWeights];
   const double host = streamed / weight_rate_;
   const double once = as_double(sizes.globals + sizes.conditioning) + kept +
-                      as_double(spec_.refiner_layers * sizes.largest_block);
+                      as_double(spec_.refiner_layers * sizes.largest_refiner_block);
   estimate.setup_seconds = once / weight_rate_;
   if (device_is_host_) {
     stage.seconds = stage.compute = host;

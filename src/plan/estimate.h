@@ -31,7 +31,7 @@ struct Estimate {
 const char* stage_name(std::size_t stage);  // "embed", "project q, k, v", ...
 
 // Estimates are compared in steps of 2^(1/128), half a percent: they are no better than that, and of plans
-// within one step the leaner is taken.
+// within one step the one that copies less is taken, then the leaner.
 std::int64_t time_rank(double seconds);
 
 // One job on one machine; thread-safe.

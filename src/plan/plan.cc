@@ -1,6 +1,7 @@
 #include "plan/plan.h"
 
 #include <algorithm>
+#include <cmath>
 #include <tuple>
 
 #include "base/bytes.h"
@@ -37,15 +38,18 @@ std::string largest_holders(const Footprint& footprint) {
   return text;
 }
 
-// A plan with its place in the order of preference: faster, else leaner on the device, else leaner in RAM,
-// else enumerated first.
+// A plan with its place in the order of preference: faster, else half the copies or less, else leaner on the
+// device, else leaner in RAM, else enumerated first.
 struct Choice {
   Dials dials;
   Footprint footprint;
   std::int64_t rank = 0;
+  int traffic_octave = 0;  // of bytes between host and device a step
   std::size_t idx = 0;
 
-  auto key() const { return std::tuple(rank, footprint.device_bytes(), footprint.ram_bytes(), idx); }
+  auto key() const {
+    return std::tuple(rank, traffic_octave, footprint.device_bytes(), footprint.ram_bytes(), idx);
+  }
 };
 
 class Planner {
@@ -157,7 +161,9 @@ std::optional<Choice> Planner::place_weights(const Candidate& candidate, std::in
     dials.resident_blocks = fewest_blocks(dials, most_blocks(dials, useful));
     footprint = meter_.measure(dials);
   }
-  return Choice{dials, footprint, rank(dials), candidate.idx};
+  const Estimate estimate = model_.estimate(dials);
+  return Choice{dials, footprint, time_rank(estimate.seconds), std::ilogb(1 + estimate.host_traffic_bytes),
+                candidate.idx};
 }
 
 std::optional<Plan> Planner::best() const {
