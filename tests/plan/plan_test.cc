@@ -153,12 +153,13 @@ TEST(Plan, LeavesOutAScheduleThatIsNotWanted) {
   }
 }
 
-TEST(Plan, AShortClipOnALargeCardKeepsWeightsAndALongOneStreamsThem) {
+TEST(Plan, AShortClipWithRoomKeepsWeightsAndALongOneWithoutStreamsThem) {
   const auto checkpoint = checkpoint::Checkpoint::without_data({}, checkpoint::WeightFormat::kInt8Tensorwise);
   const spec::Layout small(plan::job_of({.width = 256, .height = 256, .frames = 5, .text_tokens = 20}));
   const spec::Layout large(plan::job_of({.width = 1376, .height = 768, .frames = 702}));
   EXPECT_GT(plan_of(real_request(checkpoint, small, "h200"))->dials.resident_blocks, 40);
-  EXPECT_EQ(plan_of(real_request(checkpoint, large, "h200"))->dials.resident_blocks, 0);
+  const Request tight = with(real_request(checkpoint, large, "h200"), std::int64_t{8} << 30, mem::kUnlimited);
+  EXPECT_EQ(plan_of(tight)->dials.resident_blocks, 0);
 }
 
 TEST(Advice, TheLongestClipFitsAndTheNextDoesNot) {
