@@ -40,6 +40,7 @@ SessionState::SessionState(Context ctx, const checkpoint::Checkpoint& model, con
       ring(ctx, loader, loader.block_slot_bytes(), ctx.backend.device_is_host() ? 1 : 2),
       sequence(ctx, spec, opts.compute, job.tokens(), opts.dials,
                {.rotates = true,
+                .input_peaks = loader.blocks_need_peaks(),
                 .extra_scratch_bytes = stage_scratch_bytes(spec, job.tokens(), opts.dials),
                 .kept_input_row_bytes = loader.kept_input_row_bytes()}),
       refined(ctx, sequence.x().on_device() ? mem::Space::kDevice : mem::Space::kPinned, job.job().text_len,

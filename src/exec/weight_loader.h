@@ -1,11 +1,13 @@
 // From the checkpoint's bytes to weights in arithmetic form.
 //
 // Per tensor, the stock rules: matrices of blocks are stored in the compute type (bf16 when computing in
-// bf16; as in the file when computing in f32) or stay int8 codes; norms and biases are rounded to the compute
+// bf16; as in the file when computing in f32), stay or become int8 codes, or become the bf16 numbers of
+// floating-point codes; norms and biases are rounded to the compute
 // type and held as f32; the f32 islands (patch projections, heads, time embedder, AdaLN of the curve form)
-// keep their stored values, rounded to bf16 when the file carries quantisation tags. Computing in f32, int8
-// matrices are dequantised. A matrix whose stored bytes are already right, and aligned, is used where the
-// file is mapped when the device is the host; everything else is written into the slot.
+// keep their stored values, rounded to bf16 when the file carries quantisation tags. Computing in f32, and
+// where the file asks for full-precision products, quantised matrices are dequantised. A matrix whose stored
+// bytes are already right, and aligned, is used where the file is mapped when the device is the host;
+// everything else is written into the slot.
 #pragma once
 
 #include <cstdint>
@@ -35,6 +37,11 @@ class WeightLoader {
   std::int64_t kept_input_row_bytes() const;
   std::int64_t global_bytes() const;
   std::int64_t conditioning_bytes() const;
+
+  // Whether a linear of any block (of the text projection) has one input scale for all rows that the file
+  // does not give: model::LinearWeight::needs_peak.
+  bool blocks_need_peaks() const;
+  bool text_needs_peak() const;
 
   // `prefix` is "blocks.7" or "token_refiner.blocks.0". Each fills `used` with the bytes written from the
   // slot's start.
