@@ -10,6 +10,7 @@
 #include "base/error.h"
 #include "comparators.h"
 #include "context.h"
+#include "nvml.h"
 
 namespace h3s::bench {
 namespace {
@@ -21,8 +22,16 @@ struct Group {
   void (*run)(Context&);
 };
 
-constexpr std::array<Group, 4> kGroups{
-    {{"linear", bench_linear}, {"int8", bench_int8}, {"attention", bench_attention}, {"rows", bench_rows}}};
+constexpr std::array<Group, 5> kCpuGroups{{{"linear", bench_linear},
+                                           {"int8", bench_int8},
+                                           {"attention", bench_attention},
+                                           {"rows", bench_rows},
+                                           {"block", bench_block}}};
+constexpr std::array<Group, 5> kGpuGroups{{{"linear", bench_device_linear},
+                                           {"int8", bench_device_int8},
+                                           {"attention", bench_device_attention},
+                                           {"rows", bench_device_rows},
+                                           {"block", bench_block}}};
 
 std::string processor() {
   std::ifstream info("/proc/cpuinfo");
@@ -38,11 +47,20 @@ double load_average() {
 
 void check_filter(const std::string& filter) {
   std::string names;
-  for (const Group& group : kGroups) {
+  for (const Group& group : kCpuGroups) {  // a GPU's have the same names
     if (filter.empty() || filter == group.name) return;
     names += fmt::format("{}{}", names.empty() ? "" : ", ", group.name);
   }
   fail(Status::kInvalidArgument, "[bench] filter must be one of {}, got {}", names, filter);
+}
+
+// A group that fails leaves its reason in `failed`, and what it and the others measured stays.
+void run_group(const Group& group, Context& context, json& failed) {
+  try {
+    group.run(context);
+  } catch (const Error& e) {
+    failed.push_back(fmt::format("{}: {}", group.name, e.what()));
+  }
 }
 
 std::string comparison(const json& row) {
@@ -72,15 +90,19 @@ std::string line(const json& row) {
                      100 * row["spread"].get<double>(), comparison(row));
 }
 
-// What the comparators were, or why they are missing.
+// What failed; what the comparators were, or why they are missing; a GPU's clocks.
 std::string foot(const json& result) {
-  const json& blas = result["openblas"];
-  std::string text = blas.contains("kernel")
-                         ? fmt::format("\nOpenBLAS kernel: {}.\n", blas["kernel"].get<std::string>())
-                         : "";
+  std::string text;
+  if (result.contains("failed"))
+    for (const json& reason : result["failed"])
+      text += fmt::format("\nFAILED {}\n", reason.get<std::string>());
+  if (result.contains("openblas") && result["openblas"].contains("kernel"))
+    text += fmt::format("\nOpenBLAS kernel: {}.\n", result["openblas"]["kernel"].get<std::string>());
   for (const char* library : {"openblas", "onednn"})
-    if (result[library].contains("missing"))
+    if (result.contains(library) && result[library].contains("missing"))
       text += fmt::format("\nNot compared: {}.\n", result[library]["missing"].get<std::string>());
+  for (const char* when : {"gpu_before", "gpu_after"})
+    if (result.contains(when)) text += fmt::format("\n{}: {}\n", when, result[when].dump());
   return text;
 }
 
@@ -91,17 +113,22 @@ json run(const Options& options) {
   Context context(options);
   json result{{"command", options.command},
               {"commit", H3S_COMMIT},
-              {"device", processor()},
+              {"device", context.on_gpu() ? backend::describe(options.device) : processor()},
               {"backend", context.backend().name()},
-              {"threads", context.num_threads()},
               {"compiler", H3S_COMPILER},
               {"rounds", options.rounds},
-              {"clock", context.clock() == Clock::kThread ? "thread" : "wall"},
-              {"openblas", openblas::describe()},
-              {"onednn", onednn::describe()},
+              {"clock", clock_name(context.clock())},
+              {"failed", json::array()},
               {"load_average_before", load_average()}};
-  for (const Group& group : kGroups)
-    if (options.filter.empty() || options.filter == group.name) group.run(context);
+  if (context.on_gpu())
+    result["gpu_before"] = gpu_state(options.device.cuda);
+  else
+    result.update({{"threads", context.num_threads()},
+                   {"openblas", openblas::describe()},
+                   {"onednn", onednn::describe()}});
+  for (const Group& group : context.on_gpu() ? kGpuGroups : kCpuGroups)
+    if (options.filter.empty() || options.filter == group.name) run_group(group, context, result["failed"]);
+  if (context.on_gpu()) result["gpu_after"] = gpu_state(options.device.cuda);
   result["load_average_after"] = load_average();
   result["rows"] = context.rows();
   return result;

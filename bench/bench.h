@@ -1,7 +1,8 @@
-// `h3stream bench`: speed of the CPU ops beside what else the machine can do, checked before timed.
+// `h3stream bench`: speed of the ops of a device beside what else the machine can do, checked before timed.
 //
-// Every row runs the op and its comparator in turn, in the same process, so that both see the same machine.
-// Values are medians; the spread is (largest - smallest) / median.
+// Every row runs the op and its comparator in the same process, so that both see the same machine: in turn on
+// the CPU, one after the other on a GPU, by its own clock. Values are medians; the spread is (largest -
+// smallest) / median.
 #pragma once
 
 #include <cstdint>
@@ -9,17 +10,21 @@
 #include <string>
 #include <vector>
 
+#include "backend/select.h"
+
 namespace h3s::bench {
 
 struct Options {
-  std::string filter;                        // "linear", "int8", "attention" or "rows"; empty: all
-  int num_threads = 0;                       // 0: as many as the machine has
-  std::vector<std::int64_t> m{1024, 16, 1};  // rows of the linear layers
-  int rounds = 7;                            // timed calls of each op
-  std::string command;                       // what to type to repeat the run
+  backend::DeviceChoice device;
+  std::string filter;           // "linear", "int8", "attention", "rows" or "block"; empty: all of the device
+  std::vector<std::int64_t> m;  // rows of the linear layers
+  std::int64_t tokens = 0;      // of a GPU's attention and of the block
+  int rounds = 7;               // timed calls of each op
+  std::string command;          // what to type to repeat the run
 };
 
-// Throws Error(kInternal) when a check fails. Progress goes to stderr.
+// "failed" lists the groups that a failed check or an error ended, with the reason; their rows until then
+// stay. Progress goes to stderr.
 nlohmann::json run(const Options& options);
 
 // The table of a result of run(), in Markdown.

@@ -27,12 +27,6 @@ double elapsed_s(const std::function<void()>& fn, Clock clock) {
   return now_s(clock) - start;
 }
 
-Timing summary(std::vector<double> times) {
-  std::sort(times.begin(), times.end());
-  const double median = times[times.size() / 2];
-  return {median, times.front(), (times.back() - times.front()) / median};
-}
-
 nlohmann::json rate(double work, const Timing& t) {
   return {{"rate", work / t.median_s * 1e-9},
           {"best_rate", work / t.best_s * 1e-9},
@@ -42,31 +36,96 @@ nlohmann::json rate(double work, const Timing& t) {
 
 }  // namespace
 
+Timing summarize(std::vector<double> times) {
+  std::sort(times.begin(), times.end());
+  const double median = times[times.size() / 2];
+  return {median, times.front(), (times.back() - times.front()) / median};
+}
+
+const char* clock_name(Clock clock) {
+  switch (clock) {
+    case Clock::kThread:
+      return "thread";
+    case Clock::kWall:
+      return "wall";
+    case Clock::kDevice:
+      return "device";
+  }
+  return "";
+}
+
 std::vector<Timing> time_in_turn(const std::vector<std::function<void()>>& fns, int rounds, Clock clock) {
   std::vector<std::vector<double>> times(fns.size());
   for (const auto& fn : fns) fn();
   for (int round = 0; round < rounds; ++round)
     for (std::size_t i = 0; i < fns.size(); ++i) times[i].push_back(elapsed_s(fns[i], clock));
   std::vector<Timing> result;
-  for (auto& t : times) result.push_back(summary(std::move(t)));
+  for (auto& t : times) result.push_back(summarize(std::move(t)));
   return result;
 }
 
 Context::Context(const Options& options)
     : options_(options),
-      num_threads_(options.num_threads > 0 ? options.num_threads
-                                           : static_cast<int>(std::thread::hardware_concurrency())),
-      accountant_(mem::make_heap_allocator()),
-      backend_(cpu::make_backend(num_threads_, accountant_)),
+      num_threads_(options.device.threads > 0 ? options.device.threads
+                                              : static_cast<int>(std::thread::hardware_concurrency())),
+      accountant_(backend::make_allocator(options.device)),
+      backend_(backend::make_backend(options.device, accountant_)),
       definition_(cpu::make_definition_backend()) {
-  openblas::set_num_threads(num_threads_);
+  if (!on_gpu()) openblas::set_num_threads(num_threads_);
+}
+
+std::unique_ptr<kernels::Backend> Context::make_plain_backend() {
+  if (!on_gpu()) return cpu::make_definition_backend();
+  backend::DeviceChoice plain = options_.device;
+  plain.reference = true;
+  return backend::make_backend(plain, accountant_);
+}
+
+Clock Context::clock() const {
+  if (on_gpu()) return Clock::kDevice;
+  return num_threads_ == 1 ? Clock::kThread : Clock::kWall;
+}
+
+void Context::sync() {
+  backend_->sync(backend_->record(kernels::Queue::kCompute));
+}
+
+double Context::elapsed_s(const std::function<void()>& fn) {
+  if (!on_gpu()) return bench::elapsed_s(fn, clock());
+  const kernels::Stamp start = backend_->stamp(kernels::Queue::kCompute);
+  fn();
+  const kernels::Stamp stop = backend_->stamp(kernels::Queue::kCompute);
+  sync();
+  const double start_ms = backend_->passed_ms(start).value();
+  return 1e-3 * (backend_->passed_ms(stop).value() - start_ms);
+}
+
+void Context::warm_up(const std::function<void()>& fn) {
+  const double enough_s = on_gpu() ? 0.1 : 0.0;
+  const double start = now_s(Clock::kWall);
+  do {
+    fn();
+    sync();
+  } while (now_s(Clock::kWall) - start < enough_s);
+}
+
+std::vector<Timing> Context::time(const std::vector<std::function<void()>>& fns) {
+  if (!on_gpu()) return time_in_turn(fns, options_.rounds, clock());
+  std::vector<Timing> result;
+  for (const auto& fn : fns) {
+    warm_up(fn);
+    std::vector<double> times;
+    for (int round = 0; round < options_.rounds; ++round) times.push_back(elapsed_s(fn));
+    result.push_back(summarize(std::move(times)));
+  }
+  return result;
 }
 
 void Context::measure(const Row& row, const std::function<void()>& ours,
                       const std::function<void()>& theirs) {
   std::vector<std::function<void()>> fns{ours};
   if (theirs) fns.push_back(theirs);
-  const std::vector<Timing> timings = time_in_turn(fns, options_.rounds, clock());
+  const std::vector<Timing> timings = time(fns);
   nlohmann::json out{{"group", row.group}, {"name", row.name}, {"shape", row.shape}, {"unit", row.unit}};
   out.update(rate(row.work, timings[0]));
   if (theirs) {
@@ -82,7 +141,7 @@ void Context::measure(const Row& row, const std::function<void()>& ours,
 void Context::add_rate(const std::string& group, const std::string& name, double work,
                        const std::string& unit, const std::function<void()>& fn) {
   nlohmann::json out{{"group", group}, {"name", name}, {"shape", ""}, {"unit", unit}};
-  out.update(rate(work, time_in_turn({fn}, options_.rounds, clock())[0]));
+  out.update(rate(work, time({fn})[0]));
   append(std::move(out));
 }
 

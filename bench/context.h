@@ -21,9 +21,12 @@ struct Timing {
   double spread = 0;  // (largest - smallest) / median
 };
 
+Timing summarize(std::vector<double> seconds);
+
 // kThread: processor time of the calling thread, which other programs disturb less; right when all the work
-// is there.
-enum class Clock { kWall, kThread };
+// is there. kDevice: stamps in the compute queue of a GPU.
+enum class Clock { kWall, kThread, kDevice };
+const char* clock_name(Clock clock);
 
 // Calls each function once to warm up, then `rounds` times in turn.
 std::vector<Timing> time_in_turn(const std::vector<std::function<void()>>& fns, int rounds, Clock clock);
@@ -43,10 +46,20 @@ class Context {
   explicit Context(const Options& options);
 
   const Options& options() const { return options_; }
+  bool on_gpu() const { return !options_.device.on_cpu(); }
   kernels::Backend& backend() { return *backend_; }
-  kernels::Backend& definition() { return *definition_; }
+  kernels::Backend& definition() { return *definition_; }  // on host memory
+  // The definitions on the memory of the device: a GPU's plain kernels, or the CPU's plain loops.
+  std::unique_ptr<kernels::Backend> make_plain_backend();
+  mem::Accountant& accountant() { return accountant_; }
   int num_threads() const { return num_threads_; }
-  Clock clock() const { return num_threads_ == 1 ? Clock::kThread : Clock::kWall; }
+  Clock clock() const;
+
+  void sync();  // with the ops called so far
+  // Seconds from the start of fn's first op to the end of its last.
+  double elapsed_s(const std::function<void()>& fn);
+  // Calls fn once, on a GPU for a tenth of a second: the card's clock follows the load.
+  void warm_up(const std::function<void()>& fn);
 
   // Times `ours` and, where given, `theirs`, and appends the row.
   void measure(const Row& row, const std::function<void()>& ours, const std::function<void()>& theirs);
@@ -55,10 +68,13 @@ class Context {
   void add_rate(const std::string& group, const std::string& name, double work, const std::string& unit,
                 const std::function<void()>& fn);
 
+  // A row with group, name, shape, rate, unit and spread at least.
+  void append(nlohmann::json row);
+
   const nlohmann::json& rows() const { return rows_; }
 
  private:
-  void append(nlohmann::json row);
+  std::vector<Timing> time(const std::vector<std::function<void()>>& fns);
 
   Options options_;
   int num_threads_;
@@ -79,5 +95,10 @@ void bench_linear(Context& context);
 void bench_int8(Context& context);
 void bench_attention(Context& context);
 void bench_rows(Context& context);
+void bench_device_linear(Context& context);
+void bench_device_int8(Context& context);
+void bench_device_attention(Context& context);
+void bench_device_rows(Context& context);
+void bench_block(Context& context);
 
 }  // namespace h3s::bench

@@ -15,6 +15,7 @@ using Run = std::function<int()>;
 void add_inspect(CLI::App& app, Run& run);
 void add_synth(CLI::App& app, Run& run);
 void add_run(CLI::App& app, Run& run);
+void add_report(CLI::App& app, Run& run);
 void add_verify(CLI::App& app, Run& run);
 void add_bench(CLI::App& app, Run& run);
 

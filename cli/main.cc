@@ -42,6 +42,7 @@ int run_program(int argc, char** argv) {
   app.get_formatter()->column_width(34);
   h3s::cli::Run run;
   h3s::cli::add_run(app, run);
+  h3s::cli::add_report(app, run);
   h3s::cli::add_verify(app, run);
   h3s::cli::add_inspect(app, run);
   h3s::cli::add_synth(app, run);

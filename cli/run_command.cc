@@ -16,6 +16,7 @@
 #include "log.h"
 #include "memory_table.h"
 #include "progress.h"
+#include "run_ledger.h"
 #include "run_options.h"
 
 namespace h3s::cli {
@@ -105,6 +106,7 @@ class SamplingRun {
     plan_ = make_plan(options_, checkpoint_, inputs_, layout_);
     enforce(*plan_, accountant_);
     reserve_disk();
+    if (!options_.ledger.empty()) ledger_directory_.emplace(options_.ledger);
     announce();
     try {
       compute();
@@ -144,14 +146,39 @@ class SamplingRun {
     if (options_.resume) sample::load_state(state_path_, job.sampler(), settings_);
     first_step_ = steps_done_ = job.sampler().steps_done();
     sigmas_ = job.sampler().options().sigmas;
-    if (!job.sampler().done()) sample_steps(*engine, job);
+    if (!job.sampler().done()) run_steps(*engine, job);
     write_output(job.sampler());
     fs::remove(state_path_);
   }
 
-  void sample_steps(kernels::Backend& engine, sample::Job& job) {
+  void run_steps(kernels::Backend& engine, sample::Job& job) {
+    if (!ledger_directory_) return sample_steps(engine, job, nullptr);
+    RunLedger ledger(*ledger_directory_, ledger_header(engine, job.sampler()),
+                     {.backend = engine,
+                      .accountant = accountant_,
+                      .device = device_reader(options_.where),
+                      .warn = warn});
+    ledger.record(steps_done_, [&] { sample_steps(engine, job, &ledger); });
+  }
+
+  ledger::Header ledger_header(const kernels::Backend& engine, const sample::EulerSampler& sampler) const {
+    ledger::Header header = make_header(options_.where, plan_->footprint, plan_->budgets);
+    header.model = fs::path(options_.model).filename().string();
+    header.plan = plan_->session.dials.describe();
+    header.backend = engine.name();
+    header.settings = settings_;
+    header.tokens = layout_.tokens();
+    header.blocks = checkpoint_.spec().layers;
+    header.steps = sampler.num_steps();
+    header.first_step = sampler.steps_done();
+    return header;
+  }
+
+  // `ledger` may be null.
+  void sample_steps(kernels::Backend& engine, sample::Job& job, RunLedger* ledger) {
     sample::EulerSampler& sampler = job.sampler();
     exec::Session session(engine, accountant_, checkpoint_, layout_, plan_->session);
+    if (ledger != nullptr) session.add_observer(ledger->observer());
     session.set_conditioning({job.text(), job.visual_rows(), job.audio_rows()});
     Progress progress(sampler.steps_done(), sampler.num_steps());
     session.on_block([&](std::int64_t block_idx, std::int64_t layers) {
@@ -167,6 +194,7 @@ class SamplingRun {
       sample::save_state(state_path_, sampler, settings_);
       steps_done_ = sampler.steps_done();
       progress.step_done();
+      if (ledger != nullptr) ledger->step_done();
     }
     seconds_ = progress.seconds();
     seconds_per_step_ = progress.seconds_per_step();
@@ -202,19 +230,21 @@ class SamplingRun {
       fmt::print("{}: {} steps in {} ({:.2f} s/step), {}\n\n{}", one_line(options_.output),
                  steps_done_ - first_step_, format_duration(seconds_), seconds_per_step_,
                  plan_->session.dials.describe(), memory.text());
+      if (ledger_directory_) fmt::print("\nledger: {}\n", one_line(ledger_directory_->page_path()));
       return;
     }
-    const nlohmann::json out = {{"output", options_.output},
-                                {"settings", settings_},
-                                {"plan", plan_->session.dials.describe()},
-                                {"tokens", layout_.tokens()},
-                                {"sigmas", sigmas_},
-                                {"first_step", first_step_},
-                                {"steps_done", steps_done_},
-                                {"seconds", seconds_},
-                                {"seconds_per_step", seconds_per_step_},
-                                {"memory", memory.json()},
-                                {"device", backend::describe(options_.where)}};
+    nlohmann::json out = {{"output", options_.output},
+                          {"settings", settings_},
+                          {"plan", plan_->session.dials.describe()},
+                          {"tokens", layout_.tokens()},
+                          {"sigmas", sigmas_},
+                          {"first_step", first_step_},
+                          {"steps_done", steps_done_},
+                          {"seconds", seconds_},
+                          {"seconds_per_step", seconds_per_step_},
+                          {"memory", memory.json()},
+                          {"device", backend::describe(options_.where)}};
+    if (ledger_directory_) out["ledger"] = options_.ledger;
     fmt::print("{}", json_text(out));
   }
 
@@ -226,6 +256,7 @@ class SamplingRun {
   sample::Settings settings_;
   mem::Accountant accountant_{backend::make_allocator(options_.where, warn)};
   std::optional<Plan> plan_;
+  std::optional<ledger::Directory> ledger_directory_;
   std::vector<float> sigmas_;
   std::int64_t first_step_ = 0, steps_done_ = 0;
   double seconds_ = 0, seconds_per_step_ = 0;

@@ -23,6 +23,11 @@ void add_files(CLI::App& command, RunOptions& options) {
                    "Go on from OUTPUT's state file, left by a run that was stopped");
   command.add_flag("--allow-trailing-bytes", options.allow_trailing_bytes,
                    "Accept a checkpoint with bytes after its last tensor");
+  command
+      .add_option("--ledger", options.ledger,
+                  "Record memory and time of every phase in this new folder: ledger.jsonl and index.html "
+                  "(docs/ledger.md); default none")
+      ->check(not_empty());
   command.add_flag("--json", options.as_json, "Report as JSON on stdout");
 }
 

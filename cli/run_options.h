@@ -14,6 +14,7 @@ struct RunOptions {
   std::string model, inputs, output;
   std::string scheduler = "simple", compute = "bf16", device = "auto";
   std::string schedule, vram, ram;  // empty: chosen by the budgets; unlimited
+  std::string ledger;               // folder; empty: none
   int threads = 0;                  // 0: as many as the machine has
   bool resume = false, as_json = false, allow_trailing_bytes = false;
   sample::JobOptions job;

@@ -76,6 +76,35 @@ def linear_h200():
                       f"{t['x_peer']:.2f}"] for t in rows])
 
 
+def device_rows(group):
+    """Rows of a group of `h3stream bench` on the GPU, with the share of its copy."""
+    def render():
+        result = json.loads((RESULTS / "bench-h200.json").read_text())
+        rows = [[r["name"], r["shape"], f"{r['median_ms']:.3f}", f"{r['rate']:,.0f} {r['unit']}", f"{100 * r['ratio']:.0f} %"]
+                for r in result["rows"] if r["group"] == group]
+        state = result["gpu_after"]
+        note = f"{result['device']}, driver {state.get('driver', 'unknown')}; commit {result['commit']}; `{result['command']}`."
+        return markdown(["op", "shape", "ms", "rate", "of the copy rate"], rows) + "\n\n" + note
+    return render
+
+
+def block_h200():
+    short, long = (json.loads((RESULTS / f"{name}-h200.json").read_text()) for name in ("bench", "block-217088"))
+    by_name = [{r["name"]: r for r in result["rows"] if r["group"] == "block"} for result in (short, long)]
+
+    def cells(row):
+        if row["unit"] == "%":
+            return [f"{row['rate']:.1f} %", ""]
+        work = f", {row['gops'] / 1e3:,.0f} TOP/s" if "gops" in row else ""
+        return [f"{row['rate']:,.2f} ms", f"{100 * row['share']:.1f} %{work}"]
+
+    rows = [[name, *cells(row), *cells(by_name[1][name])] for name, row in by_name[0].items()]
+    tokens = [next(iter(x.values()))["shape"].removeprefix("tokens ") for x in by_name]
+    heads = [x for n in tokens for x in (f"{int(n):,} tokens", "share")]
+    note = "; ".join(f"`{x['command']}` at {x['commit']}, {n['total']['plan']}" for x, n in zip((short, long), by_name))
+    return markdown(["part", *heads], rows) + "\n\n" + note + "."
+
+
 def blocks_h200():
     rows = json.loads((RESULTS / "two-blocks-h200.json").read_text())["rows"]
     resident = rows[0]["seconds_per_step"]
@@ -89,6 +118,7 @@ def blocks_h200():
 
 TABLES = [("README.md", "runs", runs), ("docs/memory.md", "memory", memory),
           ("docs/hardware.md", "attention-h200", attention_h200), ("docs/hardware.md", "linear-h200", linear_h200),
+          ("docs/hardware.md", "rows-h200", device_rows("rows")), ("docs/hardware.md", "block-h200", block_h200),
           ("docs/hardware.md", "blocks-h200", blocks_h200),
           ("docs/cpu-backend.md", "bench-1core", bench("cpu-zen5-1core.json")),
           ("docs/cpu-backend.md", "bench-1core-haswell", bench("cpu-zen5-1core-openblas-haswell.json")),

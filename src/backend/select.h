@@ -4,8 +4,10 @@
 #include <cstdint>
 #include <functional>
 #include <memory>
+#include <optional>
 #include <string>
 
+#include "backend/cuda/cuda_backend.h"
 #include "kernels/backend.h"
 #include "mem/accountant.h"
 
@@ -13,9 +15,11 @@ namespace h3s::backend {
 
 // Where to compute.
 struct DeviceChoice {
-  int cuda = -1;           // a GPU's number; -1: the CPU
-  int threads = 0;         // of the CPU; 0: as many as the machine has
-  bool reference = false;  // on a GPU, the plain kernels with the CPU's bits
+  int cuda = -1;                             // a GPU's number; -1: the CPU
+  int threads = 0;                           // of the CPU; 0: as many as the machine has
+  bool reference = false;                    // on a GPU, the plain kernels with the CPU's bits
+  bool portable = false;                     // on a GPU, the tensor-core kernels that every card runs
+  std::optional<void*> compute_stream = {};  // on a GPU, the caller's cudaStream_t; see cuda::CallerStream
   bool on_cpu() const { return cuda < 0; }
 };
 
@@ -40,6 +44,10 @@ std::unique_ptr<kernels::Backend> make_backend(const DeviceChoice& device, mem::
 // What make_backend will allocate in Space::kDevice.
 std::int64_t workspace_bytes(const DeviceChoice& device);
 bool device_is_host(const DeviceChoice& device);
+
+// The GPU as its driver sees it now, without waiting for it; empty on the CPU.
+using DeviceState = cuda::DeviceState;
+std::optional<DeviceState> device_state(const DeviceChoice& device);
 
 // Bytes a run may plan with on the device when no budget is given: what is free there, less a margin for the
 // driver; unlimited on the CPU.

@@ -205,6 +205,7 @@ void Sequence::attend(std::int64_t heads, const void* q, std::int64_t q_head_str
 }
 
 void Sequence::run_resident(const BlockContext& block) {
+  block.phases.enter(Phase::kKv);
   measure_qkv_inputs(block);
   for_chunks(tokens_, dials_.kv_chunk, [&](std::int64_t start, std::int64_t rows) {
     const model::HeadTargets targets{.first = 0,
@@ -226,6 +227,7 @@ void Sequence::resident_queries(const BlockContext& block, std::int64_t start, s
   const QueryScratch query(carver, spec_, compute_, rows);
   const std::int64_t q_row_bytes = spec_.head_dim * element_bytes(compute_);
   const std::int64_t o_row_bytes = spec_.inner() * element_bytes(compute_);
+  block.phases.enter(Phase::kKv);
   for_chunks(rows, dials_.kv_chunk, [&](std::int64_t first, std::int64_t count) {
     const model::HeadTargets targets{.first = 0,
                                      .count = spec_.heads,
@@ -233,6 +235,7 @@ void Sequence::resident_queries(const BlockContext& block, std::int64_t start, s
                                      .q_head_stride = rows * spec_.head_dim};
     project(block, start + first, count, Input::kMake, targets, carver);
   });
+  block.phases.enter(Phase::kAttn);
   if (o_) {
     void* o = o_->write(start, rows);
     attend(spec_.heads, query.q, rows * spec_.head_dim, kv_[0], rows, o, spec_.inner());
@@ -240,6 +243,7 @@ void Sequence::resident_queries(const BlockContext& block, std::int64_t start, s
     return o_->done_dirty();
   }
   attend(spec_.heads, query.q, rows * spec_.head_dim, kv_[0], rows, query.o, spec_.inner());
+  block.phases.enter(Phase::kMlp);
   for_chunks(rows, dials_.mlp_chunk, [&](std::int64_t first, std::int64_t count) {
     finish_rows(block, start + first, count, static_cast<std::byte*>(query.o) + first * o_row_bytes, carver);
   });
@@ -262,6 +266,7 @@ void Sequence::run_grouped(const BlockContext& block) {
 }
 
 void Sequence::finish_all(const BlockContext& block) {
+  block.phases.enter(Phase::kMlp);
   o_->begin_phase();
   if (block.weights.needs_peaks()) return finish_all_with_peaks(block);
   for_chunks(tokens_, dials_.mlp_chunk, [&](std::int64_t start, std::int64_t rows) {
@@ -302,6 +307,7 @@ void Sequence::finish_all_with_peaks(const BlockContext& block) {
 
 void Sequence::measure_qkv_inputs(const BlockContext& block) {
   if (!block.weights.qkv.needs_peak()) return;
+  block.phases.enter(Phase::kKv);
   for_chunks(tokens_, dials_.kv_chunk, [&](std::int64_t start, std::int64_t rows) {
     Carver carver(scratch_.data());
     const auto space = model::ProjectionInputSpace::take(carver, spec_, compute_, rows);
@@ -332,6 +338,7 @@ void Sequence::attend_group(const BlockContext& block, std::int64_t head) {
     if (has_next) project_group(block, group_at(head + group.count), start, rows);
   };
   for_chunks(tokens_, dials_.q_chunk, [&](std::int64_t start, std::int64_t rows) {
+    block.phases.enter(Phase::kAttn);
     attend_queries(block, group, start, rows);
     if (dials_.project_ahead) project_next(start, rows);
   });
@@ -341,6 +348,7 @@ void Sequence::attend_group(const BlockContext& block, std::int64_t head) {
 // q, k and v of the group for rows [start, start + rows).
 void Sequence::project_group(const BlockContext& block, const HeadGroup& group, std::int64_t start,
                              std::int64_t rows) {
+  block.phases.enter(Phase::kKv);
   for_chunks(rows, dials_.kv_chunk, [&](std::int64_t first, std::int64_t count) {
     const std::int64_t token0 = start + first;
     const std::int64_t head_stride = tokens_ * spec_.head_dim;

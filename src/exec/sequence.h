@@ -27,6 +27,7 @@
 
 #include "exec/dials.h"
 #include "exec/memory.h"
+#include "exec/phase.h"
 #include "exec/row_store.h"
 #include "exec/staging.h"
 #include "model/block.h"
@@ -38,6 +39,7 @@ namespace h3s::exec {
 struct BlockContext {
   const model::BlockWeights& weights;
   kernels::Modulation modulation = {};
+  BlockPhases phases = {};
 };
 
 // The dials as they apply to a sequence: chunks clipped to it, no more heads than there are, below min_tokens

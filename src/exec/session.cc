@@ -19,6 +19,8 @@ struct Session::Impl : SessionState {
   std::vector<float> time_embedding;
   BlockCallback block_callback;
   RowTap row_tap;
+  PhaseTrack phases;
+  std::int64_t num_forwards = 0;
   mem::Buffer tap_rows;  // pinned, only while a tap is set
   Drain drain{context};
 
@@ -39,8 +41,11 @@ void Session::Impl::load_globals() {
 
 void Session::Impl::run_blocks() {
   for (std::int64_t i = 0; i < spec.layers; ++i) {
+    const BlockPhases block_phases(phases, i);
+    block_phases.enter(Phase::kKv);
     const model::BlockWeights& weights = ring.acquire(fmt::format("blocks.{}", i), /*adaln=*/true);
-    sequence.run_block({.weights = weights, .modulation = time.modulation(weights.adaln)});
+    sequence.run_block(
+        {.weights = weights, .modulation = time.modulation(weights.adaln), .phases = block_phases});
     ring.release();
     ring.prefetch(fmt::format("blocks.{}", (i + 1) % spec.layers), /*adaln=*/true);
     if (row_tap) tap(fmt::format("block{}", i));
@@ -74,8 +79,11 @@ Session::~Session() = default;
 
 void Session::set_conditioning(const Conditioning& conditioning) {
   impl_->conditioning = conditioning;
+  impl_->phases.begin(/*forward_idx=*/-1);
+  impl_->phases.enter(Phase::kText);
   ConditioningStage stage = impl_->make_conditioning_stage();
   stage.run(impl_->loader, impl_->ring, conditioning.text, impl_->refined);
+  impl_->phases.leave();
   impl_->conditioned = true;
 }
 
@@ -84,6 +92,8 @@ void Session::forward(const float* video_in, const float* audio_in, float sigma,
   Impl& s = *impl_;
   if (!s.conditioned)
     fail(Status::kInvalidArgument, "[session] set_conditioning() must come before forward()");
+  s.phases.begin(s.num_forwards++);
+  s.phases.enter(Phase::kEmbed);
   s.timesteps = spec::make_timesteps(s.layout, sigma, s.options.timesteps);
   s.time.embed(s.globals, s.curve_table.as<float>(), s.timesteps);
   s.time_embedding = s.time.time_embedding();
@@ -91,8 +101,10 @@ void Session::forward(const float* video_in, const float* audio_in, float sigma,
               s.sequence.scratch());
   if (s.row_tap) s.tap("embed");
   s.run_blocks();
+  s.phases.enter(Phase::kFinal);
   s.output.run(s.layout, s.timesteps, s.globals, s.time, s.sequence.x(), s.sequence.scratch(), video_out,
                audio_out);
+  s.phases.leave();
 }
 
 void Session::on_block(BlockCallback callback) {
@@ -106,6 +118,10 @@ void Session::on_rows(RowTap tap) {
     impl_->tap_rows = impl_->context.accountant.allocate(
         mem::Space::kPinned, impl_->sequence.dials().kv_chunk * impl_->sequence.x().row_bytes(),
         "tapped rows");
+}
+
+void Session::add_observer(PhaseObserver& observer) {
+  impl_->phases.add(observer);
 }
 
 const std::vector<float>& Session::last_time_embedding() const {

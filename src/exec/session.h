@@ -12,6 +12,7 @@
 
 #include "checkpoint/checkpoint.h"
 #include "exec/dials.h"
+#include "exec/phase.h"
 #include "kernels/backend.h"
 #include "mem/accountant.h"
 #include "spec/layout.h"
@@ -61,6 +62,8 @@ class Session {
 
   void on_block(BlockCallback callback);
   void on_rows(RowTap tap);
+  // Tells `observer`, which must outlive the session, of every phase from now on.
+  void add_observer(PhaseObserver& observer);
 
   // t_emb of the last forward: [unique timesteps, time_dim] as float32 values.
   const std::vector<float>& last_time_embedding() const;

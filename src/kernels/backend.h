@@ -9,8 +9,10 @@
 // Ops arrive here with checked arguments (see ops/); a backend only asserts. Errors are thrown as h3s::Error.
 #pragma once
 
+#include <chrono>
 #include <cstdint>
 #include <memory>
+#include <optional>
 #include <string>
 
 #include "kernels/attention.h"
@@ -26,6 +28,11 @@ inline constexpr int kNumQueues = 3;
 
 // A point in a queue. Obtained by record(); id 0 is "already passed".
 struct Event {
+  std::uint64_t id = 0;
+};
+
+// A point in a queue whose time of passing will be read, once. Orders nothing.
+struct Stamp {
   std::uint64_t id = 0;
 };
 
@@ -50,6 +57,15 @@ class Backend {
   virtual Event record(Queue queue) = 0;
   virtual void wait(Queue queue, Event event) = 0;  // later work of `queue` starts after `event`
   virtual void sync(Event event) = 0;               // the host waits
+
+  // Times, for measuring only. passed_ms: when a stamp's queue came past it, in milliseconds on one clock of
+  // this backend; empty, without waiting, until then. The stamp is used up when its time is given; read every
+  // one. Here: the host's clock, which is right where an op is finished when its call returns.
+  virtual Stamp stamp(Queue) {
+    const std::chrono::nanoseconds now = std::chrono::steady_clock::now().time_since_epoch();
+    return {static_cast<std::uint64_t>(now.count())};
+  }
+  virtual std::optional<double> passed_ms(Stamp stamp) { return static_cast<double>(stamp.id) * 1e-6; }
 
   virtual void linear(const LinearArgs& args) = 0;
   virtual void linear_int8(const LinearInt8Args& args) = 0;

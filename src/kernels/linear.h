@@ -4,6 +4,7 @@
 // columns has the bits of the whole.
 #pragma once
 
+#include <cstddef>
 #include <cstdint>
 
 #include "base/dtype.h"
@@ -15,19 +16,26 @@ namespace h3s::kernels {
 // long sums small.
 inline constexpr std::int64_t kLinearKBlock = 256;
 
+// Rows of w (and entries of its scales and bias) that do not lie together: `count` runs of n / count rows,
+// `stride` rows from the start of one to the next. The q, k and v of a head group are three.
+struct Parts {
+  std::int64_t count = 1, stride = 0;
+};
+
 // y = round(f(total * x_scale[row]) + bias), one rounding to y_dtype; the definition for every floating-point
 // operand. Without x_scale the product is left out, as with 1.
 struct LinearArgs {
-  const void* x = nullptr;  // [m, k], bf16 or f32, row stride x_stride elements
+  const void* x = nullptr;  // [m, k], bf16, f16 or f32, row stride x_stride elements
   DType x_dtype = DType::kBF16;
   std::int64_t x_stride = 0;
   const void* w = nullptr;  // [n, k], bf16, f16 or f32, dense rows
   DType w_dtype = DType::kBF16;
   const float* bias = nullptr;  // [n], may be null; added in f32 before the rounding
-  void* y = nullptr;            // [m, n], bf16 or f32, row stride y_stride elements
+  void* y = nullptr;            // [m, n], bf16, f16 or f32, row stride y_stride elements
   DType y_dtype = DType::kBF16;
   std::int64_t y_stride = 0;
   std::int64_t m = 0, n = 0, k = 0;
+  Parts parts;
   const float* x_scale = nullptr;  // [m], may be null: scales of quantised operands (QuantizeFloatArgs)
 };
 
@@ -42,6 +50,7 @@ struct LinearInt8Args {
   DType y_dtype = DType::kBF16;
   std::int64_t y_stride = 0;
   std::int64_t m = 0, n = 0, k = 0;  // k <= 131072, so that acc fits
+  Parts parts;
 };
 
 // What quantize_rows makes of a row: 8 bits, or the 4 bits of W4A4.
@@ -76,5 +85,32 @@ struct SwigluQuantizeRowsArgs {
   float* scale = nullptr;        // [m]
   std::int64_t m = 0, k = 0;
 };
+
+// Rows of w that the call spans, gaps between its parts included.
+template <typename Args>
+std::int64_t spanned_rows(const Args& a) {
+  return (a.parts.count - 1) * a.parts.stride + a.n / a.parts.count;
+}
+
+// fn(args) for each part as a call of its own: for kernels that take one run of rows.
+template <typename Args, typename Fn>
+void for_each_part(const Args& args, Fn fn) {
+  Args one = args;
+  one.parts = {};
+  one.n = args.n / args.parts.count;
+  for (std::int64_t i = 0; i < args.parts.count; ++i) {
+    const std::int64_t row = i * args.parts.stride;
+    const auto element_bytes = [](DType dtype) { return static_cast<std::int64_t>(dtype_size(dtype)); };
+    if constexpr (requires { one.w_scale; }) {
+      one.w = args.w + row * args.k;
+      one.w_scale = args.w_scale + row;
+    } else {
+      one.w = static_cast<const std::byte*>(args.w) + row * args.k * element_bytes(args.w_dtype);
+    }
+    if (args.bias != nullptr) one.bias = args.bias + row;
+    one.y = static_cast<std::byte*>(args.y) + i * one.n * element_bytes(args.y_dtype);
+    fn(one);
+  }
+}
 
 }  // namespace h3s::kernels

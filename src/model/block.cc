@@ -1,6 +1,7 @@
 #include "model/block.h"
 
 #include <algorithm>
+#include <array>
 #include <utility>
 
 #include "base/bytes.h"
@@ -132,25 +133,29 @@ void project_heads(kernels::Backend& backend, const spec::ModelSpec& spec, DType
                    const BlockWeights& weights, const Chunk& chunk, const LinearInput& input,
                    const HeadTargets& targets, void* qkv) {
   const std::int64_t width = targets.count * spec.head_dim;
-  const std::int64_t wanted = (targets.q != nullptr) + (targets.k != nullptr) + (targets.v != nullptr);
-  kernels::QkvArgs args{.src_stride = wanted * width,
+  const std::array<void*, 3> dst{targets.q, targets.k, targets.v};
+  const auto wanted = [](const void* p) { return p != nullptr; };
+  const std::int64_t parts = std::count_if(dst.begin(), dst.end(), wanted);
+  const std::int64_t first = std::find_if(dst.begin(), dst.end(), wanted) - dst.begin();
+  const LinearWeight rows =
+      weights.qkv.slice(first * spec.inner() + targets.first * spec.head_dim, width, {parts, spec.inner()});
+  linear(backend, rows, input, qkv, compute, parts * width);
+
+  kernels::QkvArgs args{.src_stride = parts * width,
                         .q_weight = weights.q_norm,
                         .k_weight = weights.k_norm,
                         .rope = chunk.rope,
                         .dtype = compute,
                         .m = chunk.rows,
                         .heads = targets.count};
-  auto* column = static_cast<std::byte*>(qkv);
-  const auto part = [&](std::int64_t idx, void* dst, std::int64_t head_stride) -> kernels::QkvArgs::Part {
-    if (dst == nullptr) return {};
-    const LinearWeight rows = weights.qkv.slice(idx * spec.inner() + targets.first * spec.head_dim, width);
-    linear(backend, rows, input, column, compute, args.src_stride);
-    const void* src = std::exchange(column, column + width * element_bytes(compute));
-    return {src, dst, head_stride};
+  const auto* column = static_cast<const std::byte*>(qkv);
+  const auto part = [&](void* to, std::int64_t head_stride) -> kernels::QkvArgs::Part {
+    if (to == nullptr) return {};
+    return {std::exchange(column, column + width * element_bytes(compute)), to, head_stride};
   };
-  args.q = part(0, targets.q, targets.q_head_stride);
-  args.k = part(1, targets.k, targets.kv_head_stride);
-  args.v = part(2, targets.v, targets.kv_head_stride);
+  args.q = part(targets.q, targets.q_head_stride);
+  args.k = part(targets.k, targets.kv_head_stride);
+  args.v = part(targets.v, targets.kv_head_stride);
   ops::qkv_norm_rope(backend, args);
 }
 

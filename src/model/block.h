@@ -30,7 +30,8 @@ struct Chunk {
 };
 
 // Heads [first, first + count) and where their q, k, v go: each [count][..][128] with head_stride elements;
-// the pointer is that of the chunk's first row. Null: not wanted.
+// the pointer is that of the chunk's first row. Null: not
+// wanted; what is wanted is a run of q, k, v.
 struct HeadTargets {
   std::int64_t first = 0, count = 0;
   void* q = nullptr;

@@ -60,7 +60,8 @@ void linear(kernels::Backend& backend, const LinearWeight& weight, const LinearI
                                .y_stride = y_stride,
                                .m = input.rows,
                                .n = weight.n,
-                               .k = weight.k});
+                               .k = weight.k,
+                               .parts = weight.parts});
     return;
   }
   ops::linear(backend, {.x = input.x,
@@ -75,6 +76,7 @@ void linear(kernels::Backend& backend, const LinearWeight& weight, const LinearI
                         .m = input.rows,
                         .n = weight.n,
                         .k = weight.k,
+                        .parts = weight.parts,
                         .x_scale = weight.float_code ? input.quantised.scale : nullptr});
 }
 

@@ -25,17 +25,19 @@ struct LinearWeight {
   std::optional<kernels::FloatCode> float_code = {};
   float input_scale = 0, tensor_scale = 1;  // float_code: see QuantizeFloatArgs::scale, weight_scale
   const float* pre_scale = nullptr;         // [k] or null, float_code only
+  kernels::Parts parts;                     // of a slice: where its rows lie
 
   bool quantised() const { return dtype == DType::kI8; }
   // True when the scale of the input is that of all its rows, which then have to be seen before any is used.
   bool needs_peak() const { return float_code == kernels::FloatCode::kNvfp4 && input_scale == 0; }
-  // Output columns [first, first + count): what one head group needs of a projection.
-  LinearWeight slice(std::int64_t first, std::int64_t count) const {
+  // Output columns [first, first + count) of each of `parts`: what one head group needs of a projection.
+  LinearWeight slice(std::int64_t first, std::int64_t count, kernels::Parts of_parts = {}) const {
     LinearWeight s = *this;
     s.data = static_cast<const std::byte*>(data) + first * k * static_cast<std::int64_t>(dtype_size(dtype));
     if (scale != nullptr) s.scale = scale + first;
     if (bias != nullptr) s.bias = bias + first;
-    s.n = count;
+    s.n = count * of_parts.count;
+    s.parts = of_parts;
     return s;
   }
 };

@@ -16,6 +16,13 @@ void check_sizes(const char* op, std::int64_t m, std::int64_t n, std::int64_t k)
   check_positive(op, "k", k);
 }
 
+void check_parts(const char* op, const kernels::Parts& parts, std::int64_t n) {
+  if (parts.count < 1 || n % parts.count != 0 || (parts.count > 1 && parts.stride < n / parts.count))
+    fail(Status::kInvalidArgument,
+         "[{}] parts must divide n={} and not overlap, got {} parts, {} rows from one to the next", op, n,
+         parts.count, parts.stride);
+}
+
 void check_rotation(const char* op, std::int64_t group, std::int64_t k) {
   if (group == 0) return;
   const bool power_of_4 = group >= 4 && std::has_single_bit(static_cast<std::uint64_t>(group)) &&
@@ -29,10 +36,12 @@ void check_rotation(const char* op, std::int64_t group, std::int64_t k) {
 
 void linear(kernels::Backend& backend, const kernels::LinearArgs& args) {
   constexpr const char* kOp = "linear";
-  check_dtype(kOp, "x dtype", args.x_dtype, {DType::kF32, DType::kBF16});
-  check_dtype(kOp, "w dtype", args.w_dtype, {DType::kF32, DType::kBF16, DType::kF16});
-  check_dtype(kOp, "y dtype", args.y_dtype, {DType::kF32, DType::kBF16});
+  static constexpr std::initializer_list<DType> kDTypes = {DType::kF32, DType::kBF16, DType::kF16};
+  check_dtype(kOp, "x dtype", args.x_dtype, kDTypes);
+  check_dtype(kOp, "w dtype", args.w_dtype, kDTypes);
+  check_dtype(kOp, "y dtype", args.y_dtype, kDTypes);
   check_sizes(kOp, args.m, args.n, args.k);
+  check_parts(kOp, args.parts, args.n);
   check_stride(kOp, "x_stride", args.x_stride, args.k);
   check_stride(kOp, "y_stride", args.y_stride, args.n);
   check_pointer(kOp, "x", args.x);
@@ -45,6 +54,7 @@ void linear_int8(kernels::Backend& backend, const kernels::LinearInt8Args& args)
   constexpr const char* kOp = "linear_int8";
   check_dtype(kOp, "y dtype", args.y_dtype, {DType::kF32, DType::kBF16});
   check_sizes(kOp, args.m, args.n, args.k);
+  check_parts(kOp, args.parts, args.n);
   if (args.k > kMaxInt8K)
     fail(Status::kInvalidArgument, "[{}] k must be at most {} for an int32 sum, got {}", kOp, kMaxInt8K,
          args.k);

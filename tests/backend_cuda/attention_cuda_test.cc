@@ -5,8 +5,8 @@
 //   name
 //
 // NOTE: racecheck does not follow bar.arrive. It reports hazards for "attention_mma 8x2", whose halves pass
-// turns by bar.arrive and bar.sync, and equally for the producer and consumer example of the PTX manual; the
-// other kernels are clean.
+// turns by bar.arrive and bar.sync, and equally for the producer and consumer example of the PTX manual
+// (bar_arrive_racecheck.cu). attention_racecheck is this program with bar.sync in its place.
 #include <cuda_runtime_api.h>
 
 #include <cmath>

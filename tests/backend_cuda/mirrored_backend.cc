@@ -130,7 +130,8 @@ void MirroredBackend::linear(const kernels::LinearArgs& args) {
   Call call(*this);
   kernels::LinearArgs a = args;
   const std::int64_t x = call.in(a.x, extent(a.m, a.x_stride, a.k), size_of(a.x_dtype));
-  const std::int64_t w = call.in(a.w, a.n * a.k, size_of(a.w_dtype)), bias = call.in(a.bias, a.n, 4);
+  const std::int64_t w = call.in(a.w, spanned_rows(a) * a.k, size_of(a.w_dtype)),
+                     bias = call.in(a.bias, spanned_rows(a), 4);
   const std::int64_t x_scale = call.in(a.x_scale, a.m, 4);
   const std::int64_t y = call.out(a.y, extent(a.m, a.y_stride, a.n), size_of(a.y_dtype));
   call.reserve();
@@ -143,8 +144,9 @@ void MirroredBackend::linear_int8(const kernels::LinearInt8Args& args) {
   Call call(*this);
   kernels::LinearInt8Args a = args;
   const std::int64_t x = call.in(a.x, a.m * a.k, 1), x_scale = call.in(a.x_scale, a.m, 4);
-  const std::int64_t w = call.in(a.w, a.n * a.k, 1), w_scale = call.in(a.w_scale, a.n, 4),
-                     bias = call.in(a.bias, a.n, 4);
+  const std::int64_t w = call.in(a.w, spanned_rows(a) * a.k, 1),
+                     w_scale = call.in(a.w_scale, spanned_rows(a), 4),
+                     bias = call.in(a.bias, spanned_rows(a), 4);
   const std::int64_t y = call.out(a.y, extent(a.m, a.y_stride, a.n), size_of(a.y_dtype));
   call.reserve();
   a.x = call.at<std::int8_t>(x), a.x_scale = call.at<float>(x_scale), a.w = call.at<std::int8_t>(w);

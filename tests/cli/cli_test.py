@@ -266,6 +266,22 @@ class Files(Program):
         result = h3stream("bench", "--json", self.folder / "no/folder/x", "--rounds", "1000")
         self.assert_refused(result, IO_ERROR, "no/folder/x")
 
+    def test_bench_of_a_block(self):
+        if b"__sanitizer" in pathlib.Path(PROGRAM).read_bytes():
+            self.skipTest("the plain loops that check it would take minutes")
+        path = self.folder / "bench.json"
+        result = h3stream("bench", "--device", "cpu", "--filter", "block", "--tokens", 16, "--rounds", 3, "--json", path)
+        self.assertEqual(result.returncode, 0, result.stderr)
+        self.assertEqual(h3stream("bench", "--show", path).stdout, result.stdout)
+        rows = {row["name"]: row for row in json.loads(path.read_text())["rows"]}
+        for part in ("attention", "qkv_proj", "out_proj", "fc1", "fc2", "rms_norm", "quantize_rows", "qkv_norm_rope"):
+            self.assertGreater(rows[part]["rate"], 0, part)
+        self.assertGreaterEqual(rows["total, of attention + linears"]["rate"],
+                                rows["total, of attention + linears with their quantisers"]["rate"])
+        for option, value in (("--device", "gpu"), ("--device", "cuda:99"), ("--tokens", 7), ("--tokens", "nan"), ("--tokens", ""),
+                              ("--m", 0), ("--filter", "x")):
+            self.assert_refused(h3stream("bench", "--rounds", 1, option, value), BAD_INPUT)
+
 
 class Values(Program):
     """Option values that no option may take, and those of a seed."""

@@ -45,6 +45,7 @@ bool DeferredBackend::step() {
     if (tasks.empty() || (tasks.front().wait_for != 0 && !passed_.contains(tasks.front().wait_for))) continue;
     const Task task = std::move(tasks.front());
     tasks.pop_front();
+    ++steps_run_;
     if (task.work) task.work();
     if (task.signal != 0) passed_.insert(task.signal);
     return true;
@@ -68,6 +69,17 @@ void DeferredBackend::wait(Queue q, Event event) {
 void DeferredBackend::sync(Event event) {
   while (event.id != 0 && !passed_.contains(event.id))
     H3S_ASSERT(step());  // else: a wait for what never comes
+}
+
+kernels::Stamp DeferredBackend::stamp(Queue q) {
+  const std::uint64_t id = ++last_stamp_;
+  queue(q).push_back({[this, id] { stamps_passed_[id] = static_cast<double>(steps_run_); }, 0, 0});
+  return {id};
+}
+
+std::optional<double> DeferredBackend::passed_ms(kernels::Stamp stamp) {
+  const auto node = stamps_passed_.extract(stamp.id);
+  return node.empty() ? std::nullopt : std::optional(node.mapped());
 }
 
 void DeferredBackend::linear(const kernels::LinearArgs& a) {

@@ -8,6 +8,7 @@
 #include <cstdint>
 #include <deque>
 #include <functional>
+#include <map>
 #include <random>
 #include <set>
 #include <vector>
@@ -28,6 +29,9 @@ class DeferredBackend final : public kernels::Backend {
   kernels::Event record(kernels::Queue queue) override;
   void wait(kernels::Queue queue, kernels::Event event) override;
   void sync(kernels::Event event) override;
+  // A stamp's time is the number of steps this device had run when it passed.
+  kernels::Stamp stamp(kernels::Queue queue) override;
+  std::optional<double> passed_ms(kernels::Stamp stamp) override;
 
   void linear(const kernels::LinearArgs& args) override;
   void linear_int8(const kernels::LinearInt8Args& args) override;
@@ -64,6 +68,8 @@ class DeferredBackend final : public kernels::Backend {
   std::array<std::deque<Task>, kernels::kNumQueues> queues_;
   std::uint64_t last_event_ = 0;
   std::set<std::uint64_t> passed_;
+  std::uint64_t steps_run_ = 0, last_stamp_ = 0;
+  std::map<std::uint64_t, double> stamps_passed_;
 };
 
 }  // namespace h3s::test

@@ -84,6 +84,13 @@ TEST(Attention, Sizes) {
   expect_definition<BF16>(3, 50, 129);
 }
 
+TEST(Attention, Half) {
+  for (const std::int64_t size : {1, 33, 64, 65, 127, 259}) {
+    expect_definition<F16>(1, 3, size);
+    expect_definition<F16>(2, size, 66);
+  }
+}
+
 TEST(Attention, Float) {
   expect_definition<float>(2, 65, 200);
   expect_definition<float>(1, 1, 31);
@@ -174,6 +181,9 @@ void expect_near_reference(std::int64_t kv_tokens, double u) {
 
 TEST(Attention, NearDoubleReferenceBf16) {
   expect_near_reference<BF16>(515, 0x1p-9);
+}
+TEST(Attention, NearDoubleReferenceHalf) {
+  expect_near_reference<F16>(515, 0x1p-12);
 }
 TEST(Attention, NearDoubleReferenceFloat) {
   expect_near_reference<float>(515, 0x1p-24);

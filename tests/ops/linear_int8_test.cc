@@ -114,5 +114,32 @@ TEST(LinearInt8, SlicesOfRowsAndColumns) {
   }
 }
 
+// Parts of w, at tile width and not, are the columns they come from.
+TEST(LinearInt8, PartsAreTheirColumns) {
+  constexpr std::int64_t kM = 70, kStride = 300, kFirst = 20, kK = 64;
+  for (const std::int64_t columns : {96, 128, 256})
+    for (const std::int64_t count : {1, 2, 3}) {
+      LinearInt8<BF16> layer(kM, 3 * kStride, kK, true, 9);
+      best_backend().linear_int8(layer.args);
+      kernels::LinearInt8Args args = layer.args;
+      args.w += kFirst * kK;
+      args.w_scale += kFirst;
+      args.bias += kFirst;
+      args.n = count * columns;
+      args.y_stride = args.n + 5;
+      args.parts = {count, kStride};
+      Guarded<BF16> parts(kM * args.y_stride);
+      args.y = parts.data();
+      for_each_backend([&](kernels::Backend& backend) {
+        parts.poison();
+        backend.linear_int8(args);
+        for (std::int64_t r = 0; r < kM; ++r)
+          for (std::int64_t p = 0; p < count; ++p)
+            expect_same_bits(layer.info, layer.y.data() + r * layer.args.y_stride + kFirst + p * kStride,
+                             parts.data() + r * args.y_stride + p * columns, columns, columns);
+      });
+    }
+}
+
 }  // namespace
 }  // namespace h3s::test

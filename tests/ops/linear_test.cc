@@ -2,6 +2,8 @@
 
 #include <fmt/format.h>
 
+#include <cmath>
+
 #include "ops/op_test.h"
 
 namespace h3s::test {
@@ -29,8 +31,8 @@ struct Linear {
             n + 5,
             m,
             n,
-            k,
-            with_bias ? x_scale.data() : nullptr};
+            k};
+    if (with_bias) args.x_scale = x_scale.data();
     info = {"linear",
             fmt::format("x {} w {} m {} n {} k {} bias {}", dtype_name(kDTypeOf<TX>),
                         dtype_name(kDTypeOf<TW>), m, n, k, with_bias),
@@ -69,7 +71,7 @@ TEST(Linear, HandValues) {
   EXPECT_EQ(y[1][0], -4.75f);
   EXPECT_EQ(y[1][1], 6.0f);
   const float x_scale[2] = {0.5f, -2};
-  best_backend().linear({x, DType::kF32, 3, w, DType::kF32, bias, y, DType::kF32, 2, 2, 2, 3, x_scale});
+  best_backend().linear({x, DType::kF32, 3, w, DType::kF32, bias, y, DType::kF32, 2, 2, 2, 3, {}, x_scale});
   EXPECT_EQ(y[0][0], -0.75f);
   EXPECT_EQ(y[0][1], 5.0f);
   EXPECT_EQ(y[1][0], 10.25f);
@@ -100,6 +102,14 @@ TEST(Linear, SizesBf16) {
   }
 }
 
+TEST(Linear, SizesF16) {
+  for (const std::int64_t size : kSizes) {
+    expect_definition<F16, F16, F16>(size, 3, 70, false);
+    expect_definition<F16, F16, F16>(3, size, 70, true);
+    expect_definition<F16, F16, F16>(3, 50, size, false);
+  }
+}
+
 TEST(Linear, TilesAndBlocks) {
   expect_definition<BF16, BF16, BF16>(600, 400, 65, false);
   expect_definition<BF16, BF16, float>(130, 100, 520, true);
@@ -111,6 +121,10 @@ TEST(Linear, DTypes) {
   expect_definition<float, F16, float>(17, 49, 513, false);
   expect_definition<BF16, F16, BF16>(17, 49, 129, true);
   expect_definition<BF16, float, float>(9, 25, 257, false);
+  expect_definition<F16, F16, F16>(65, 97, 264, true);
+  expect_definition<F16, F16, float>(33, 49, 300, false);
+  expect_definition<F16, float, BF16>(17, 31, 70, true);
+  expect_definition<float, BF16, F16>(9, 40, 129, false);
 }
 
 // Every binary16 value as a weight, subnormals and infinities included (NaN has no fixed bits).
@@ -125,6 +139,27 @@ TEST(Linear, AllHalfWeights) {
     backend.linear({&one, DType::kF32, 1, w.data(), DType::kF16, nullptr, y.data(), DType::kF32, n, 1, n, 1});
     for (std::int64_t i = 0; i < n; ++i)
       ASSERT_EQ(y[i], to_float(w[static_cast<std::size_t>(i)]) + 0.0f) << i;
+  });
+}
+
+// Every binary16 value, the midpoint to its neighbour and a float step to either side, rounded to binary16.
+TEST(Linear, RoundsToHalf) {
+  std::vector<float> x;
+  for (std::uint32_t bits = 0; bits < 0x7C00; ++bits) {
+    const float value = to_float(F16{static_cast<std::uint16_t>(bits)});
+    const float next = bits < 0x7BFF ? to_float(F16{static_cast<std::uint16_t>(bits + 1)}) : 65536.0f;
+    const float middle = (value + next) / 2;
+    for (const float v : {value, std::nextafter(middle, 0.0f), middle, std::nextafter(middle, next)})
+      x.push_back(bits % 2 == 0 ? v : -v);
+  }
+  const auto m = static_cast<std::int64_t>(x.size());
+  const float one = 1;
+  Guarded<F16> y(m), want(m);
+  for (std::int64_t i = 0; i < m; ++i) want[i] = to_f16(x[static_cast<std::size_t>(i)] + 0.0f);
+  for_each_backend([&](kernels::Backend& backend) {
+    y.poison();
+    backend.linear({x.data(), DType::kF32, 1, &one, DType::kF32, nullptr, y.data(), DType::kF16, 1, m, 1, 1});
+    expect_same_bits({"linear", "every binary16 and midpoint", 0, backend.name()}, want, y, 1);
   });
 }
 
@@ -149,6 +184,30 @@ TEST(Linear, SlicesOfRowsAndColumns) {
       expect_same_bits(layer.info, layer.y.data() + r * stride + n0, part.data() + (r - m0) * args.n, args.n,
                        args.n);
   }
+}
+
+// Parts of w, at tile width and not, are the columns they come from.
+TEST(Linear, PartsAreTheirColumns) {
+  constexpr std::int64_t kM = 70, kStride = 300, kFirst = 20, kK = 64;
+  for (const std::int64_t columns : {96, 128, 256})
+    for (const std::int64_t count : {1, 2, 3}) {
+      Linear<BF16, BF16, BF16> layer(kM, 3 * kStride, kK, true, 9);
+      best_backend().linear(layer.args);
+      kernels::LinearArgs args = layer.args;
+      args.w = static_cast<const std::uint8_t*>(args.w) + kFirst * kK * 2;
+      args.bias += kFirst;
+      args.n = count * columns;
+      args.y_stride = args.n + 5;
+      args.parts = {count, kStride};
+      Guarded<BF16> parts(kM * args.y_stride);
+      args.y = parts.data();
+      parts.poison();
+      best_backend().linear(args);
+      for (std::int64_t r = 0; r < kM; ++r)
+        for (std::int64_t p = 0; p < count; ++p)
+          expect_same_bits(layer.info, layer.y.data() + r * layer.args.y_stride + kFirst + p * kStride,
+                           parts.data() + r * args.y_stride + p * columns, columns, columns);
+    }
 }
 
 }  // namespace

@@ -56,6 +56,7 @@ void expect_same_bits(const Case& c, const T* want, const T* got, std::int64_t c
 }
 
 template void expect_same_bits(const Case&, const float*, const float*, std::int64_t, std::int64_t);
+template void expect_same_bits(const Case&, const F16*, const F16*, std::int64_t, std::int64_t);
 template void expect_same_bits(const Case&, const BF16*, const BF16*, std::int64_t, std::int64_t);
 template void expect_same_bits(const Case&, const std::int8_t*, const std::int8_t*, std::int64_t,
                                std::int64_t);

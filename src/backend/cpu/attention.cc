@@ -98,7 +98,7 @@ class QueryDefinition {
 }  // namespace
 
 void attention_definition(const kernels::AttentionArgs& a) {
-  dispatch_dtype<BF16, float>(a.dtype, "attention", [&]<typename T>() {
+  dispatch_dtype<BF16, F16, float>(a.dtype, "attention", [&]<typename T>() {
     for (std::int64_t h = 0; h < a.heads; ++h)
       for (std::int64_t i = 0; i < a.q_tokens; ++i) {
         QueryDefinition<T> query(a, h, i);
@@ -132,7 +132,7 @@ void attention_tiles(const kernels::AttentionArgs& args, Workers& workers) {
   const std::int64_t tiles_per_head = (args.q_tokens + tile - 1) / tile;
   workers.parallel_for(args.heads * tiles_per_head, [&](std::int64_t idx, Scratch scratch) HWY_ATTR {
     const std::int64_t begin = idx % tiles_per_head * tile;
-    dispatch_dtype<BF16, float>(args.dtype, "attention", [&]<typename T>() HWY_ATTR {
+    dispatch_dtype<BF16, F16, float>(args.dtype, "attention", [&]<typename T>() HWY_ATTR {
       QueryTile<T>(args, idx / tiles_per_head, begin, std::min(args.q_tokens, begin + tile), scratch).run();
     });
   });

@@ -83,7 +83,8 @@ class QueryTile {
   }
 
  private:
-  using Store = std::conditional_t<std::is_same_v<T, BF16>, StoreBf16, StoreRaw>;
+  using Store = std::conditional_t<std::is_same_v<T, BF16>, StoreBf16,
+                                   std::conditional_t<std::is_same_v<T, F16>, StoreF16, StoreRaw>>;
   static constexpr auto kSize = static_cast<std::int64_t>(sizeof(T));
 
   static const std::byte* bytes(const T* p) { return reinterpret_cast<const std::byte*>(p); }

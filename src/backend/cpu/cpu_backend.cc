@@ -41,8 +41,12 @@ class CpuBackend final : public kernels::Backend {
   void wait(kernels::Queue, kernels::Event) override {}
   void sync(kernels::Event) override {}
 
-  void linear(const kernels::LinearArgs& args) override { cpu::linear(args, workers_); }
-  void linear_int8(const kernels::LinearInt8Args& args) override { cpu::linear_int8(args, workers_); }
+  void linear(const kernels::LinearArgs& args) override {
+    kernels::for_each_part(args, [&](const auto& part) { cpu::linear(part, workers_); });
+  }
+  void linear_int8(const kernels::LinearInt8Args& args) override {
+    kernels::for_each_part(args, [&](const auto& part) { cpu::linear_int8(part, workers_); });
+  }
   void quantize_rows(const kernels::QuantizeRowsArgs& args) override { cpu::quantize_rows(args, workers_); }
   void swiglu_quantize_rows(const kernels::SwigluQuantizeRowsArgs& args) override {
     cpu::swiglu_quantize_rows(args, workers_);

@@ -15,8 +15,10 @@ class DefinitionBackend final : public kernels::Backend {
   void wait(kernels::Queue, kernels::Event) override {}
   void sync(kernels::Event) override {}
 
-  void linear(const kernels::LinearArgs& args) override { linear_definition(args); }
-  void linear_int8(const kernels::LinearInt8Args& args) override { linear_int8_definition(args); }
+  void linear(const kernels::LinearArgs& args) override { kernels::for_each_part(args, linear_definition); }
+  void linear_int8(const kernels::LinearInt8Args& args) override {
+    kernels::for_each_part(args, linear_int8_definition);
+  }
   void quantize_rows(const kernels::QuantizeRowsArgs& args) override { quantize_rows_definition(args); }
   void swiglu_quantize_rows(const kernels::SwigluQuantizeRowsArgs& args) override {
     swiglu_quantize_rows_definition(args);

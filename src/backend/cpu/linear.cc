@@ -52,9 +52,9 @@ float linear_total(const kernels::LinearArgs& a, std::int64_t m, std::int64_t n)
 }  // namespace
 
 void linear_definition(const kernels::LinearArgs& a) {
-  dispatch_dtype<BF16, float>(a.x_dtype, "linear", [&]<typename TX>() {
+  dispatch_dtype<BF16, F16, float>(a.x_dtype, "linear", [&]<typename TX>() {
     dispatch_dtype<BF16, F16, float>(a.w_dtype, "linear", [&]<typename TW>() {
-      dispatch_dtype<BF16, float>(a.y_dtype, "linear", [&]<typename TY>() {
+      dispatch_dtype<BF16, F16, float>(a.y_dtype, "linear", [&]<typename TY>() {
         for (std::int64_t m = 0; m < a.m; ++m)
           for (std::int64_t n = 0; n < a.n; ++n)
             static_cast<TY*>(a.y)[m * a.y_stride + n] = from_float<TY>(linear_total<TX, TW>(a, m, n));
@@ -93,15 +93,17 @@ struct FloatProblem {
 
   void pack_x(std::int64_t row, Range ks, float* dst) const {
     const std::int64_t first = row * a.x_stride + ks.begin;
-    if (a.x_dtype == DType::kBF16) return widen_row(static_cast<const BF16*>(a.x) + first, ks.size(), dst);
-    widen_row(static_cast<const float*>(a.x) + first, ks.size(), dst);
+    dispatch_dtype<BF16, F16, float>(a.x_dtype, "linear", [&]<typename T>() HWY_ATTR {
+      widen_row(static_cast<const T*>(a.x) + first, ks.size(), dst);
+    });
   }
 
   void finish(std::int64_t row, Range cols, const float* acc) const {
     const std::int64_t first = row * a.y_stride + cols.begin;
     const float scale = a.x_scale == nullptr ? 1.0f : a.x_scale[row];
-    if (a.y_dtype == DType::kBF16) return store_row(acc, scale, cols, static_cast<BF16*>(a.y) + first);
-    store_row(acc, scale, cols, static_cast<float*>(a.y) + first);
+    dispatch_dtype<BF16, F16, float>(a.y_dtype, "linear", [&]<typename T>() HWY_ATTR {
+      store_row(acc, scale, cols, static_cast<T*>(a.y) + first);
+    });
   }
 
   template <typename T>

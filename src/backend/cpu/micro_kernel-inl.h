@@ -100,18 +100,6 @@ struct StoreBf16 {
   }
 };
 
-// The bits of the float equal to the binary16 in the lower half of each lane; as to_float(F16).
-HWY_INLINE U32 widen_f16(U32 half) {
-  const U32Tag d;
-  const F32Tag df;
-  const U32 sign = hn::ShiftLeft<16>(hn::And(half, hn::Set(d, 0x8000)));
-  const U32 magnitude = hn::And(half, hn::Set(d, 0x7FFF));
-  const U32 shifted = hn::ShiftLeft<13>(magnitude);
-  const U32 scaled = hn::BitCast(d, hn::Mul(hn::BitCast(df, shifted), hn::Set(df, 0x1p112f)));
-  const U32 special = hn::Or(shifted, hn::Set(d, 0x7F800000));
-  return hn::Or(sign, hn::IfThenElse(hn::Gt(magnitude, hn::Set(d, 0x7BFF)), special, scaled));
-}
-
 struct StoreF16 {
   static constexpr int kSteps = 2;
   static HWY_INLINE void store(U32 v, std::uint32_t* dst, std::int64_t stride) {
@@ -171,7 +159,7 @@ HWY_INLINE void with_store(DType dtype, const Fn& fn) {
   fn.template operator()<StoreRaw>();
 }
 
-// A row of n bf16 or f32 values as floats.
+// A row of n values as floats.
 template <typename T>
 HWY_INLINE void widen_row(const T* src, std::int64_t n, float* dst) {
   for (std::int64_t c = 0; c < n; c += kLanes) store(load(src + c, n - c), dst + c, n - c);

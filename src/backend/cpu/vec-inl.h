@@ -36,9 +36,40 @@ HWY_INLINE U32 bf16_bits(F32 v) {
   return hn::IfThenElse(hn::RebindMask(du, hn::IsNaN(v)), quiet_nan, rounded);
 }
 
+// The bits of the float equal to the binary16 in the lower half of each lane; as to_float(F16).
+HWY_INLINE U32 widen_f16(U32 half) {
+  const U32Tag d;
+  const F32Tag df;
+  const U32 sign = hn::ShiftLeft<16>(hn::And(half, hn::Set(d, 0x8000)));
+  const U32 magnitude = hn::And(half, hn::Set(d, 0x7FFF));
+  const U32 shifted = hn::ShiftLeft<13>(magnitude);
+  const U32 scaled = hn::BitCast(d, hn::Mul(hn::BitCast(df, shifted), hn::Set(df, 0x1p112f)));
+  const U32 special = hn::Or(shifted, hn::Set(d, 0x7F800000));
+  return hn::Or(sign, hn::IfThenElse(hn::Gt(magnitude, hn::Set(d, 0x7BFF)), special, scaled));
+}
+
+// The binary16 nearest to each lane, in its lower half; as to_f16.
+HWY_INLINE U32 f16_bits(F32 v) {
+  const U32Tag d;
+  const F32Tag df;
+  const U32 u = hn::BitCast(d, v);
+  const U32 sign = hn::And(hn::ShiftRight<16>(u), hn::Set(d, 0x8000));
+  const U32 magnitude = hn::And(u, hn::Set(d, 0x7FFFFFFF));
+  const U32 odd = hn::And(hn::ShiftRight<13>(magnitude), hn::Set(d, 1));
+  const U32 rounded = hn::Add(magnitude, hn::Add(odd, hn::Set(d, 0xFFF)));
+  const U32 normal = hn::ShiftRight<13>(hn::Sub(rounded, hn::Set(d, 0x38000000)));
+  const U32 aligned = hn::BitCast(d, hn::Add(hn::BitCast(df, magnitude), hn::Set(df, 0.5f)));
+  const U32 subnormal = hn::Sub(aligned, hn::Set(d, 0x3F000000));
+  U32 bits = hn::IfThenElse(hn::Lt(magnitude, hn::Set(d, 0x38800000)), subnormal, normal);
+  bits = hn::IfThenElse(hn::Gt(magnitude, hn::Set(d, 0x477FEFFF)), hn::Set(d, 0x7C00), bits);
+  bits = hn::IfThenElse(hn::Gt(magnitude, hn::Set(d, 0x7F800000)), hn::Set(d, 0x7E00), bits);
+  return hn::Or(sign, bits);
+}
+
 template <typename T>
 HWY_INLINE F32 round_vec(F32 v) {
   if constexpr (std::is_same_v<T, float>) return v;
+  if constexpr (std::is_same_v<T, F16>) return hn::BitCast(F32Tag(), widen_f16(f16_bits(v)));
   return hn::BitCast(F32Tag(), hn::And(bf16_bits(v), hn::Set(U32Tag(), 0xFFFF0000u)));
 }
 
@@ -54,6 +85,12 @@ HWY_INLINE F32 load_vec(const BF16* p) {
   return hn::BitCast(F32Tag(), hn::ShiftLeft<16>(hn::PromoteTo(U32Tag(), bits)));
 }
 
+HWY_INLINE F32 load_vec(const F16* p) {
+  const hn::Rebind<std::uint16_t, F32Tag> du16;
+  const auto bits = hn::LoadU(du16, reinterpret_cast<const std::uint16_t*>(p));
+  return hn::BitCast(F32Tag(), widen_f16(hn::PromoteTo(U32Tag(), bits)));
+}
+
 HWY_INLINE void store_vec(F32 v, float* p) {
   hn::StoreU(v, F32Tag(), p);
 }
@@ -62,6 +99,12 @@ HWY_INLINE void store_vec(F32 v, BF16* p) {
   const hn::Rebind<std::uint16_t, F32Tag> du16;
   const U32 high = hn::ShiftRight<16>(bf16_bits(v));
   hn::StoreU(hn::DemoteTo(du16, hn::BitCast(I32Tag(), high)), du16, reinterpret_cast<std::uint16_t*>(p));
+}
+
+HWY_INLINE void store_vec(F32 v, F16* p) {
+  const hn::Rebind<std::uint16_t, F32Tag> du16;
+  hn::StoreU(hn::DemoteTo(du16, hn::BitCast(I32Tag(), f16_bits(v))), du16,
+             reinterpret_cast<std::uint16_t*>(p));
 }
 
 // ---- the first n < kLanes elements only; missing lanes are zero ----

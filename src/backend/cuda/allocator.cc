@@ -65,7 +65,7 @@ class Allocator final : public mem::RawAllocator {
  private:
   void* allocate_device(std::int64_t bytes) {
     void* data = nullptr;
-    const cudaError_t status = cudaMalloc(&data, static_cast<std::size_t>(bytes));
+    const cudaError_t status = H3S_CUDA_STATUS(cudaMalloc(&data, static_cast<std::size_t>(bytes)));
     if (status == cudaErrorMemoryAllocation) {
       cudaGetLastError();  // an answer, not a failure to be found by a later check
       std::size_t free_bytes = 0, total_bytes = 0;
@@ -74,7 +74,7 @@ class Allocator final : public mem::RawAllocator {
            format_bytes(static_cast<std::int64_t>(free_bytes)),
            format_bytes(static_cast<std::int64_t>(total_bytes)));
     }
-    H3S_CUDA_CHECK(status);
+    if (status != cudaSuccess) throw_cuda_error(__FILE__, __LINE__, "cudaMalloc", status);
     if (poison_) {
       H3S_CUDA_CHECK(cudaMemset(data, kPoison, static_cast<std::size_t>(bytes)));
       H3S_CUDA_CHECK(cudaDeviceSynchronize());  // the queues' streams do not wait for the default one
@@ -84,7 +84,8 @@ class Allocator final : public mem::RawAllocator {
 
   void* allocate_pinned(std::int64_t bytes) {
     void* data = nullptr;
-    if (cudaHostAlloc(&data, static_cast<std::size_t>(bytes), cudaHostAllocPortable) != cudaSuccess) {
+    if (H3S_CUDA_STATUS(cudaHostAlloc(&data, static_cast<std::size_t>(bytes), cudaHostAllocPortable)) !=
+        cudaSuccess) {
       cudaGetLastError();
       warn(bytes);
       return heap_->allocate(mem::Space::kPinned, bytes);

@@ -62,6 +62,12 @@ constexpr int kTileBytes = kTileKeys * kRowBytes;
 constexpr int kMTiles = kWarpRows / 16;
 constexpr int kNTiles = kTileKeys / 8;
 constexpr int kOTiles = kHeadDim / 8;
+// sm_75 has products of half the depth, and eight steps of them in a row would not leave ptxas enough registers.
+#if __CUDA_ARCH__ >= 800
+constexpr int kScoreStepsUnrolled = kHeadDim / 16;
+#else
+constexpr int kScoreStepsUnrolled = 2;
+#endif
 
 constexpr int shared_bytes(int warps, int stages) {
   return warps * kWarpRows * kRowBytes + 2 * stages * kTileBytes;
@@ -263,7 +269,7 @@ __device__ __forceinline__ void scores(Scores& s, uint32_t q, uint32_t k, AfterL
       for (int i = 0; i < 4; ++i) s[m][n][i] = 0.0f;
     }
   }
-#pragma unroll
+#pragma unroll kScoreStepsUnrolled
   for (int step = 0; step < kSteps; ++step) {
     ScoreFragments f;
     load_key_fragments(f, k, step);
@@ -318,9 +324,9 @@ __device__ __forceinline__ void load_rows(uint32_t dst, const char* src, int64_t
   }
 }
 
+// All of a block's work.
 template <typename T, int kWarps, int kStages>
-__global__ void __launch_bounds__(kWarps * 32, 8 / kWarps)
-    attention_mma_kernel(const __grid_constant__ Params params) {
+__device__ __forceinline__ void attend(const Params& params) {
   extern __shared__ __align__(1024) char raw_shared[];
   constexpr int kThreads = kWarps * 32;
   constexpr int kBlockRows = kWarps * kWarpRows;
@@ -471,6 +477,21 @@ __global__ void __launch_bounds__(kWarps * 32, 8 / kWarps)
     step(tiles - 1, std::true_type{});
   }
   store_rows<T>(params, o, row, head, block_row0 + warp * kWarpRows);
+}
+
+template <typename T, int kWarps, int kStages>
+__global__ void __launch_bounds__(kWarps * 32, 8 / kWarps)
+    attention_mma_kernel(const __grid_constant__ Params params) {
+#if __CUDA_ARCH__ >= 800
+  attend<T, kWarps, kStages>(params);
+#else
+  // sm_75 multiplies fp16 alone and has shared memory for four warps; the launcher asks for nothing else.
+  if constexpr (std::is_same_v<T, __half> && kWarps == 4) {
+    attend<T, kWarps, kStages>(params);
+  } else {
+    __trap();
+  }
+#endif
 }
 
 // ---------------------------------------------------------------------------------------------------------

@@ -6,6 +6,8 @@
 
 #include <cuda_runtime_api.h>
 
+#include "backend/cuda/fault.h"
+
 namespace h3s::cuda {
 
 // Throws Error(kInternal): "file:line: call failed: reason".
@@ -16,9 +18,12 @@ namespace h3s::cuda {
 
 }  // namespace h3s::cuda
 
+// The status of a CUDA call, or, in its place, the one that a test has injected.
+#define H3S_CUDA_STATUS(call) (::h3s::cuda::fault_due(#call) ? ::h3s::cuda::take_fault() : (call))
+
 #define H3S_CUDA_CHECK(call)                                                                       \
   do {                                                                                             \
-    const cudaError_t status_ = (call);                                                            \
+    const cudaError_t status_ = H3S_CUDA_STATUS(call);                                             \
     if (status_ != cudaSuccess) ::h3s::cuda::throw_cuda_error(__FILE__, __LINE__, #call, status_); \
   } while (false)
 

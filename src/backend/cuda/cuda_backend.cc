@@ -10,6 +10,7 @@
 #include "backend/cuda/quantize.h"
 #include "backend/cuda/queues.h"
 #include "backend/cuda/row_ops.h"
+#include "backend/cuda/stamps.h"
 #include "base/error.h"
 
 namespace h3s::cuda {
@@ -39,10 +40,11 @@ void copy_async(const Copy2d& c, cudaStream_t stream) {
 
 class CudaBackend final : public kernels::Backend {
  public:
-  CudaBackend(int device, mem::Accountant& accountant, Kernels kernels)
+  CudaBackend(int device, mem::Accountant& accountant, Kernels kernels, CallerStream compute)
       : device_(device),
         name_(describe(device, kernels)),
-        dispatch_(make_dispatch(device, accountant, kernels)) {}
+        dispatch_(make_dispatch(device, accountant, kernels)),
+        queues_(compute) {}
 
   std::string name() const override { return name_; }
   bool device_is_host() const override { return false; }
@@ -59,6 +61,12 @@ class CudaBackend final : public kernels::Backend {
   }
   void sync(Event event) override {
     wait_for([&] { queues_.sync(event); });
+  }
+  kernels::Stamp stamp(Queue queue) override {
+    return wait_for([&] { return stamps_.record(queues_.stream(queue)); });
+  }
+  std::optional<double> passed_ms(kernels::Stamp stamp) override {
+    return wait_for([&] { return stamps_.passed_ms(stamp); });
   }
 
   void linear(const kernels::LinearArgs& a) override {
@@ -113,11 +121,20 @@ class CudaBackend final : public kernels::Backend {
   }
 
  private:
+  static const char* kernels_suffix(Kernels kernels) {
+    switch (kernels) {
+      case Kernels::kPortable:
+        return ", portable kernels";
+      case Kernels::kReference:
+        return ", reference kernels";
+      default:
+        return "";
+    }
+  }
   static std::string describe(int device, Kernels kernels) {
     require_device(device);
     const DeviceInfo info = devices()[static_cast<std::size_t>(device)];
-    return fmt::format("cuda:{} ({}, sm_{}{})", device, info.name, info.sm,
-                       kernels == Kernels::kReference ? ", reference kernels" : "");
+    return fmt::format("cuda:{} ({}, sm_{}{})", device, info.name, info.sm, kernels_suffix(kernels));
   }
 
   cudaStream_t compute() const { return queues_.stream(Queue::kCompute); }
@@ -148,16 +165,18 @@ class CudaBackend final : public kernels::Backend {
   const int device_;
   const std::string name_;
   std::unique_ptr<Dispatch> dispatch_;
+  Stamps stamps_;
   Queues queues_;  // goes first: work may still use the workspace
   LastOp last_;
 };
 
 }  // namespace
 
-std::unique_ptr<kernels::Backend> make_backend(int device, mem::Accountant& accountant, Kernels kernels) {
+std::unique_ptr<kernels::Backend> make_backend(int device, mem::Accountant& accountant, Kernels kernels,
+                                               CallerStream compute) {
   require_device(device);
   use_device(device);
-  return std::make_unique<CudaBackend>(device, accountant, kernels);
+  return std::make_unique<CudaBackend>(device, accountant, kernels, compute);
 }
 
 }  // namespace h3s::cuda

@@ -7,6 +7,7 @@
 #include <cstdint>
 #include <functional>
 #include <memory>
+#include <optional>
 #include <string>
 #include <vector>
 
@@ -31,6 +32,16 @@ std::vector<DeviceInfo> devices();
 // as make_allocator.
 std::int64_t free_bytes(int device);
 
+// A GPU as the driver sees it; empty where the driver's management library does not say.
+struct DeviceState {
+  std::int64_t free_bytes = 0, total_bytes = 0;  // of every process
+  std::optional<std::int64_t> clock_mhz;         // of the multiprocessors
+  std::optional<bool> throttled;                 // held back for heat, or by the power supply
+};
+
+// Does not wait for the device. Throws as make_allocator.
+DeviceState device_state(int device);
+
 // Why devices() is empty, in words for a user; empty when it is not.
 std::string why_no_device();
 
@@ -45,16 +56,21 @@ std::unique_ptr<mem::RawAllocator> make_allocator(int device, Warning warning = 
 
 enum class Kernels {
   kFast,       // the best kernel of the device for each op
+  kPortable,   // as kFast, with the tensor-core kernels that every card runs (mma.sync)
   kReference,  // linears, quantisers and attention by the plain kernels that have the bits of the CPU
                // definitions; slow
 };
+
+// A cudaStream_t of the caller's that the compute queue is to be; it must outlive the backend. Empty: one of
+// the backend's own. Null is a stream too, CUDA's default one.
+using CallerStream = std::optional<void*>;
 
 // A backend on GPU `device`. Its workspace (workspace_bytes()) is allocated here from Space::kDevice of
 // `accountant`, which must outlive it, as must every buffer that an op still uses; ops allocate nothing.
 // Calls enqueue and return; only sync() waits. One thread at a time. Throws kUnsupported when there is no
 // such device or this build has no code for it.
 std::unique_ptr<kernels::Backend> make_backend(int device, mem::Accountant& accountant,
-                                               Kernels kernels = Kernels::kFast);
+                                               Kernels kernels = Kernels::kFast, CallerStream compute = {});
 
 // What make_backend allocates.
 std::int64_t workspace_bytes();

@@ -17,9 +17,11 @@ namespace {
 
 class ReferenceDispatch : public Dispatch {
  public:
-  void linear(const kernels::LinearArgs& a, cudaStream_t stream) override { reference::linear(a, stream); }
+  void linear(const kernels::LinearArgs& a, cudaStream_t stream) override {
+    kernels::for_each_part(a, [&](const auto& part) { reference::linear(part, stream); });
+  }
   void linear_int8(const kernels::LinearInt8Args& a, cudaStream_t stream) override {
-    reference::linear_int8(a, stream);
+    kernels::for_each_part(a, [&](const auto& part) { reference::linear_int8(part, stream); });
   }
   void quantize_rows(const kernels::QuantizeRowsArgs& a, cudaStream_t stream) override {
     check_rotation(a.rotate_group);
@@ -51,7 +53,7 @@ bool attention_layout_fits(const kernels::AttentionArgs& a) {
   return true;
 }
 
-class FastDispatch final : public ReferenceDispatch {
+class FastDispatch : public ReferenceDispatch {
  public:
   explicit FastDispatch(int sm) : sm_(sm) {}
 
@@ -66,18 +68,36 @@ class FastDispatch final : public ReferenceDispatch {
     cuda::swiglu_quantize_rows(a, stream);
   }
 
-  void attention(const kernels::AttentionArgs& a, cudaStream_t stream) override {
+  void attention(const kernels::AttentionArgs& a, cudaStream_t stream) final {
     // Tensor cores have no float32 attention; bf16 came with sm_80.
     const bool has_kernel = a.dtype == DType::kF16 || (a.dtype == DType::kBF16 && sm_ >= 80);
     if (!has_kernel) return reference::attention(a, stream);
     if (!attention_layout_fits(a))
       fail(Status::kInvalidArgument,
            "q, k, v and o must be 16-byte aligned, with strides that are multiples of 8 elements");
-    cuda::attention(a, stream);
+    attend(a, stream);
+  }
+
+ protected:
+  virtual void attend(const kernels::AttentionArgs& a, cudaStream_t stream) { cuda::attention(a, stream); }
+  const int sm_;
+};
+
+class PortableDispatch final : public FastDispatch {
+ public:
+  using FastDispatch::FastDispatch;
+
+  void linear(const kernels::LinearArgs& a, cudaStream_t stream) override {
+    const auto kernel = tensor_cores_apply(a, sm_) ? linear_mma : linear_fma;
+    kernels::for_each_part(a, [&](const auto& part) { kernel(part, stream); });
+  }
+  void linear_int8(const kernels::LinearInt8Args& a, cudaStream_t stream) override {
+    const auto kernel = tensor_cores_apply(a) ? linear_int8_mma : linear_int8_plain;
+    kernels::for_each_part(a, [&](const auto& part) { kernel(part, stream); });
   }
 
  private:
-  const int sm_;
+  void attend(const kernels::AttentionArgs& a, cudaStream_t stream) override { attention_mma(a, stream); }
 };
 
 int capability(int device) {
@@ -100,6 +120,7 @@ std::unique_ptr<Dispatch> make_dispatch(int device, mem::Accountant&, Kernels ke
   if (!reference::has_code())
     fail(Status::kUnsupported, "[cuda] this build has no code for cuda:{}, which is sm_{}", device, sm);
   if (kernels == Kernels::kReference) return std::make_unique<ReferenceDispatch>();
+  if (kernels == Kernels::kPortable) return std::make_unique<PortableDispatch>(sm);
   return std::make_unique<FastDispatch>(sm);
 }
 

@@ -5,8 +5,7 @@
 // zero, k ascending; block sums added in order to a float total that starts at zero; bias added; one rounding
 // to the type of y.
 //
-// Shapes: x [m, k] bf16 or f32 (f16 too), w [n, k] bf16, f16 or f32, y [m, n] bf16 or f32. No alignment is
-// needed.
+// Shapes: x [m, k], w [n, k], y [m, n], each bf16, f16 or f32. No alignment is needed.
 //
 // Equality: bit-equal to the CPU definition, hence under any slicing of rows or columns; so the kernel may be
 // chosen by m and n. Missing k are zeros: fma(0, 0, s) is s, but for s = -0, which the total, never -0
@@ -81,8 +80,10 @@ __device__ __forceinline__ void store_total(const Params& p, int64_t row, int64_
   const int64_t idx = row * p.y_stride + column;
   if (p.y_dtype == DType::kF32) {
     static_cast<float*>(p.y)[idx] = total;
-  } else {
+  } else if (p.y_dtype == DType::kBF16) {
     static_cast<__nv_bfloat16*>(p.y)[idx] = __float2bfloat16_rn(total);
+  } else {
+    static_cast<__half*>(p.y)[idx] = __float2half_rn(total);
   }
 }
 
@@ -295,7 +296,8 @@ void launch_few_rows(const Params& p, cudaStream_t stream) {
 
 void linear_fma(const LinearArgs& args, cudaStream_t stream) {
   if (args.m == 0 || args.n == 0) return;
-  H3S_CUDA_ASSERT(args.y_dtype == DType::kF32 || args.y_dtype == DType::kBF16);
+  for (const DType dtype : {args.x_dtype, args.w_dtype, args.y_dtype})
+    H3S_CUDA_ASSERT(dtype == DType::kF32 || dtype == DType::kBF16 || dtype == DType::kF16);
   const Params p = {args.x,
                     args.w,
                     args.bias,

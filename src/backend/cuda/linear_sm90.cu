@@ -13,7 +13,7 @@
 // Equality: int8 is bit-equal to the CPU definition. The others are bitwise independent of m, n and the
 // position of a row or column: every output is the same chain of steps, whichever tile, grid or cluster;
 // tails are padded with zero rows and never change a step. How the sixteen products of a step are added is
-// the hardware's; that it does not depend on the width of the instruction (kBlockN is 128 for n <= 128) is a
+// the hardware's; that it does not depend on the width of the instruction (kBlockN is 128 for parts of n <= 128) is a
 // tested property of sm_90, not a documented one.
 //
 // Floor: 2 m n k operations at 4096 a cycle and multiprocessor (16-bit), 8192 (int8): either way 1024 cycles
@@ -84,6 +84,8 @@ struct Params {
   int32_t cluster_rows;   // ceil(m / (kBlockM * kClusterBlocks))
   int32_t tile_columns;   // ceil(n / kBlockN)
   int64_t cluster_tiles;  // cluster_rows * tile_columns
+  int32_t part_columns;   // tile columns of a part of w
+  int32_t part_gap;       // rows of w between the end of a part and the start of the next
 };
 
 template <int kBlockN>
@@ -130,6 +132,11 @@ __device__ __forceinline__ TilePosition tile_position(const Params& p, int64_t t
   return {first_row + rest % rows, rest / rows};
 }
 
+// Rows of w skipped before the tile's columns: row of w = column of y + gap.
+__device__ __forceinline__ int32_t gap_before(const Params& p, int32_t column) {
+  return column / p.part_columns * p.part_gap;
+}
+
 // ---- loading ----
 
 template <int kBlockN, int kKStep>
@@ -143,13 +150,14 @@ __device__ __forceinline__ void load_all_tiles(const Params& p, const Shared<kBl
     const TilePosition at = tile_position(p, tile);
     const int row0 = (at.cluster_row * kClusterBlocks + static_cast<int>(rank)) * kBlockM;
     const int half = static_cast<int>(rank) * (kBlockN / 2);
+    const int gap = gap_before(p, at.column);
     for (int i = 0; i < p.k_stages; ++i) {
       mbarrier_wait(&s.empty[ring.stage], ring.parity ^ 1);
       uint64_t* full = &s.full[ring.stage];
       mbarrier_arrive_expect_tx(full, L::kStageBytes);
       tma_load_3d(s.x + ring.stage * kXBytes, x_map, full, i * kKStep, row0, 0);
       tma_load_3d_multicast(s.w + ring.stage * L::kWBytes + half * kRowBytes, w_map, full, i * kKStep,
-                            at.column * kBlockN + half, 0, 0b11);
+                            at.column * kBlockN + gap + half, 0, 0b11);
       ring.next();
     }
   }
@@ -201,9 +209,13 @@ __device__ __forceinline__ void compute_all_tiles(const Params& p, const Shared<
     const TilePosition at = tile_position(p, tile);
     const int64_t row0 =
         (int64_t{at.cluster_row} * kClusterBlocks + rank) * kBlockM + consumer * 64 + warp * 16;
+    LinearOutput out = p.out;
+    const int32_t gap = gap_before(p, at.column);
+    out.w_scale += gap;
+    if (out.bias != nullptr) out.bias += gap;
 #pragma unroll
     for (int j = 0; j < kBlockN / 32; ++j) {
-      store_piece<TY>(p.out, &sums[16 * j], row0, int64_t{at.column} * kBlockN + 32 * j);
+      store_piece<TY>(out, &sums[16 * j], row0, int64_t{at.column} * kBlockN + 32 * j);
     }
   }
 }
@@ -265,6 +277,8 @@ struct Operands {
   int64_t x_stride;
   const void* w;
   int64_t k;
+  kernels::Parts parts;
+  int64_t w_rows;  // spanned, gaps between parts included
 };
 
 template <typename T, typename TY, int kBlockN>
@@ -273,7 +287,7 @@ void launch(const Operands& in, const LinearOutput& out, cudaStream_t stream) {
   constexpr int kSharedBytes = Layout<kBlockN>::kSharedBytes;
   H3S_CUDA_CHECK(cudaFuncSetAttribute(kernel, cudaFuncAttributeMaxDynamicSharedMemorySize, kSharedBytes));
   const CUtensorMap x_map = make_map<T>(in.x, out.m, in.k, in.x_stride, kBlockM);
-  const CUtensorMap w_map = make_map<T>(in.w, out.n, in.k, in.k, kBlockN / kClusterBlocks);
+  const CUtensorMap w_map = make_map<T>(in.w, in.w_rows, in.k, in.k, kBlockN / kClusterBlocks);
 
   Params p = {};
   p.out = out;
@@ -282,6 +296,10 @@ void launch(const Operands& in, const LinearOutput& out, cudaStream_t stream) {
   p.cluster_rows = static_cast<int32_t>(ceil_div(out.m, kBlockM * kClusterBlocks));
   p.tile_columns = static_cast<int32_t>(ceil_div(out.n, kBlockN));
   p.cluster_tiles = int64_t{p.cluster_rows} * p.tile_columns;
+  const int64_t part_n = out.n / in.parts.count;
+  H3S_CUDA_ASSERT(in.parts.count == 1 || part_n % kBlockN == 0);
+  p.part_columns = static_cast<int32_t>(ceil_div(part_n, kBlockN));
+  p.part_gap = in.parts.count == 1 ? 0 : static_cast<int32_t>(in.parts.stride - part_n);
 
   int device = 0, multiprocessors = 0;
   H3S_CUDA_CHECK(cudaGetDevice(&device));
@@ -306,11 +324,11 @@ void launch(const Operands& in, const LinearOutput& out, cudaStream_t stream) {
 template <typename T, typename TY>
 void launch_width(const Operands& in, const LinearOutput& out, cudaStream_t stream) {
   constexpr int64_t kMaxRows = int64_t{1} << 31;
-  H3S_CUDA_ASSERT(out.m >= 0 && out.m <= kMaxRows - 1024 && out.n <= kMaxRows - 1024 && in.k >= 1 &&
+  H3S_CUDA_ASSERT(out.m >= 0 && out.m <= kMaxRows - 1024 && in.w_rows <= kMaxRows - 1024 && in.k >= 1 &&
                   in.k <= kMaxRows - 1024);
   if (out.m == 0 || out.n == 0) return;
-  if (out.n <= 128) return launch<T, TY, 128>(in, out, stream);
-  launch<T, TY, 256>(in, out, stream);
+  if (out.n / in.parts.count <= kNarrowTile) return launch<T, TY, kNarrowTile>(in, out, stream);
+  launch<T, TY, kWideTile>(in, out, stream);
 }
 
 }  // namespace
@@ -318,7 +336,7 @@ void launch_width(const Operands& in, const LinearOutput& out, cudaStream_t stre
 void linear_int8_sm90(const LinearInt8Args& args, cudaStream_t stream) {
   H3S_CUDA_ASSERT(args.k % 16 == 0 && args.k < 131072);
   const LinearOutput out = make_linear_output(args);
-  const Operands in = {args.x, args.k, args.w, args.k};
+  const Operands in = {args.x, args.k, args.w, args.k, args.parts, kernels::spanned_rows(args)};
   switch (args.y_dtype) {
     case DType::kBF16:
       return launch_width<int8_t, __nv_bfloat16>(in, out, stream);
@@ -332,7 +350,7 @@ void linear_int8_sm90(const LinearInt8Args& args, cudaStream_t stream) {
 void linear_sm90(const LinearArgs& args, cudaStream_t stream) {
   H3S_CUDA_ASSERT(args.k % 8 == 0 && args.x_dtype == args.w_dtype);
   const LinearOutput out = make_linear_output(args);
-  const Operands in = {args.x, args.x_stride, args.w, args.k};
+  const Operands in = {args.x, args.x_stride, args.w, args.k, args.parts, kernels::spanned_rows(args)};
   const bool to_float = args.y_dtype == DType::kF32;
   H3S_CUDA_ASSERT(to_float || args.y_dtype == args.x_dtype);
   switch (args.x_dtype) {

@@ -8,8 +8,8 @@
 // v rows are copied. Equal to cpu::qkv_norm_rope_definition bit for bit, hence under any chunking of rows or
 // heads. Bytes moved per row: 3 x heads x 256 in and out (bf16), 192 of the rope table once a row.
 //
-// A block is a row of the sequence; 16 threads work on a head, thread u on columns [8u, 8u + 8), and its
-// weights, cosines and sines stay in registers over the heads. The sum's 64 chains have two terms each
+// A block is a row of the sequence, or as many rows as its eight groups of threads have heads for; 16 threads
+// work on a head, thread u on columns [8u, 8u + 8), and its weights, cosines and sines stay in registers over the heads. The sum's 64 chains have two terms each
 // (columns l and l + 64, threads u and u + 8): the fold halves the chains a thread holds with the distance it
 // exchanges over, so it takes 11 exchanges, not 27.
 #include "backend/cuda/device/element.cuh"
@@ -25,8 +25,8 @@ using namespace device;
 constexpr int kHeadDim = kernels::kHeadDim;
 constexpr int kPairs = kernels::kRopePairs;
 constexpr int kGroup = kHeadDim / kVector;  // threads of a head
-constexpr int kThreads = 128;               // 8 heads at a time: 56 heads are seven steps
-constexpr int kHeadsAtOnce = kThreads / kGroup;
+constexpr int kThreads = 128;
+constexpr int kGroups = kThreads / kGroup;  // 8 heads at a time: 56 heads are seven steps
 constexpr int kBatch = 4;  // heads a thread loads before it works on the first
 constexpr int kPairThreads =
     kPairs / kVector;  // threads of the first elements of pairs; as many hold the second
@@ -44,7 +44,9 @@ struct Params {
   Part<T> part[3];
   int64_t src_stride;
   const T* rope;
+  int64_t m;
   int heads;
+  int heads_at_once;  // 1, 2, 4 or 8, not more than the heads need: the other groups take further rows
 };
 
 // From the other of two threads `distance` apart: this thread's half of what the two hold together. Both end
@@ -138,13 +140,16 @@ __device__ __forceinline__ void norm_and_rotate(float (&x)[kVector], const float
   }
 }
 
-// blockIdx.x: the row; blockIdx.y: q, k or v.
+// blockIdx.x: the rows; blockIdx.y: q, k or v.
 template <typename T, bool kWide>
 __global__ void __launch_bounds__(kThreads) qkv_norm_rope_kernel(const __grid_constant__ Params<T> p) {
   const Part<T>& part = p.part[blockIdx.y];
   if (part.src == nullptr) return;
-  const int64_t m = blockIdx.x;
-  const int u = threadIdx.x % kGroup, first_head = threadIdx.x / kGroup;
+  const int u = threadIdx.x % kGroup, group = threadIdx.x / kGroup;
+  const int first_head = group % p.heads_at_once;
+  const int64_t row = int64_t{blockIdx.x} * (kGroups / p.heads_at_once) + group / p.heads_at_once;
+  const bool inside = row < p.m;
+  const int64_t m = inside ? row : p.m - 1;
   const bool is_v = blockIdx.y == 2;
   const T* src = part.src + m * p.src_stride + u * kVector;
   T* dst = part.dst + m * kHeadDim + u * kVector;
@@ -155,27 +160,34 @@ __global__ void __launch_bounds__(kThreads) qkv_norm_rope_kernel(const __grid_co
     load<kWide, Use::kReuse>(part.weight + u * kVector, kVector, weight);
     rotation = load_rotation<T, kWide>(p.rope == nullptr ? nullptr : p.rope + m * 2 * kPairs, u);
   }
-  // All threads take every step: exchanges need them. Heads past the last are neither loaded nor stored.
-  for (int h0 = 0; h0 < p.heads; h0 += kBatch * kHeadsAtOnce) {
+  // All threads take every step: exchanges need them. Heads past the last are neither loaded nor stored, a row
+  // past the last is not stored.
+  for (int h0 = 0; h0 < p.heads; h0 += kBatch * p.heads_at_once) {
     Packed<T> raw[kBatch] = {};
 #pragma unroll
     for (int b = 0; b < kBatch; ++b) {
-      const int h = h0 + b * kHeadsAtOnce + first_head;
+      const int h = h0 + b * p.heads_at_once + first_head;
       if (h < p.heads) raw[b] = load<kWide, Use::kStream>(src + h * kHeadDim, kVector);
     }
 #pragma unroll
     for (int b = 0; b < kBatch; ++b) {
-      const int h = h0 + b * kHeadsAtOnce + first_head;
-      if (h0 + b * kHeadsAtOnce >= p.heads) break;
+      const int h = h0 + b * p.heads_at_once + first_head;
+      if (h0 + b * p.heads_at_once >= p.heads) break;
       float x[kVector];
       unpack(raw[b], x);
       if (!is_v) norm_and_rotate<T>(x, weight, rotation, u);
-      if (h < p.heads) store<kWide>(x, dst + h * part.dst_head_stride, kVector);
+      if (inside && h < p.heads) store<kWide>(x, dst + h * part.dst_head_stride, kVector);
     }
   }
 }
 
 // ----------------------------------------------------------------------------------------------------
+
+int heads_at_once(int64_t heads) {
+  int count = kGroups;
+  while (count / 2 >= heads) count /= 2;
+  return count;
+}
 
 template <typename T>
 bool wide(const Params<T>& p) {
@@ -201,9 +213,13 @@ void qkv_norm_rope(const kernels::QkvArgs& a, cudaStream_t stream) {
         {make_part<T>(a.q, a.q_weight), make_part<T>(a.k, a.k_weight), make_part<T>(a.v, nullptr)},
         a.src_stride,
         static_cast<const T*>(a.rope),
-        static_cast<int>(a.heads)};
+        a.m,
+        static_cast<int>(a.heads),
+        heads_at_once(a.heads)};
+    const int64_t rows_per_block = kGroups / p.heads_at_once;
+    const auto blocks = static_cast<unsigned>((a.m + rows_per_block - 1) / rows_per_block);
     with_flag(wide(p), [&]<bool kWide>() {
-      qkv_norm_rope_kernel<T, kWide><<<dim3(static_cast<unsigned>(a.m), 3), kThreads, 0, stream>>>(p);
+      qkv_norm_rope_kernel<T, kWide><<<dim3(blocks, 3), kThreads, 0, stream>>>(p);
       H3S_CUDA_CHECK_LAUNCH();
     });
   });

@@ -10,22 +10,31 @@ namespace h3s::cuda {
 using kernels::Event;
 using kernels::Queue;
 
-Queues::Queues() {
+Queues::Queues(std::optional<void*> compute) {
+  Line* callers = compute ? &line(Queue::kCompute) : nullptr;
+  if (callers != nullptr) callers->stream = static_cast<cudaStream_t>(*compute);
   try {
-    for (Line& line : lines_) H3S_CUDA_CHECK(cudaStreamCreateWithFlags(&line.stream, cudaStreamNonBlocking));
+    for (Line& l : lines_) {
+      if (&l == callers) continue;
+      H3S_CUDA_CHECK(cudaStreamCreateWithFlags(&l.stream, cudaStreamNonBlocking));
+      l.owned = true;
+    }
   } catch (...) {
-    for (Line& line : lines_)
-      if (line.stream != nullptr) cudaStreamDestroy(line.stream);
+    destroy_streams();
     throw;
   }
 }
 
+void Queues::destroy_streams() noexcept {
+  for (Line& l : lines_)
+    if (l.owned) cudaStreamDestroy(l.stream);
+}
+
 Queues::~Queues() {
   sync_all();
-  for (Line& line : lines_) {
+  for (Line& line : lines_)
     for (const Pending& pending : line.pending) cudaEventDestroy(pending.event);
-    cudaStreamDestroy(line.stream);
-  }
+  destroy_streams();
   for (const cudaEvent_t event : free_) cudaEventDestroy(event);
   cudaGetLastError();
 }
@@ -57,7 +66,7 @@ void Queues::mark_passed(Line& line, std::uint64_t number) {
 // Takes back the events at the front that have passed.
 void Queues::collect(Line& line) {
   while (!line.pending.empty()) {
-    const cudaError_t status = cudaEventQuery(line.pending.front().event);
+    const cudaError_t status = H3S_CUDA_STATUS(cudaEventQuery(line.pending.front().event));
     if (status == cudaErrorNotReady) {
       cudaGetLastError();  // an answer, not a failure to be found by a later check
       return;

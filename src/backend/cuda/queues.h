@@ -10,6 +10,7 @@
 #include <array>
 #include <cstdint>
 #include <deque>
+#include <optional>
 #include <vector>
 
 #include "kernels/backend.h"
@@ -18,7 +19,8 @@ namespace h3s::cuda {
 
 class Queues {
  public:
-  Queues();  // on the current device
+  // On the current device. `compute`: the caller's stream to be the compute queue, which must outlive this.
+  explicit Queues(std::optional<void*> compute = {});
   ~Queues();
   Queues(const Queues&) = delete;
   Queues& operator=(const Queues&) = delete;
@@ -36,6 +38,7 @@ class Queues {
   };
   struct Line {
     cudaStream_t stream = nullptr;
+    bool owned = false;
     std::uint64_t recorded = 0, passed = 0;
     std::deque<Pending> pending;  // recorded and not known to have passed, numbers consecutive
   };
@@ -46,6 +49,7 @@ class Queues {
   static std::uint64_t number_of(kernels::Event event) { return event.id / kernels::kNumQueues; }
   cudaEvent_t find(kernels::Event event) const;  // null: passed
   cudaEvent_t take();
+  void destroy_streams() noexcept;
   void mark_passed(Line& line, std::uint64_t number);
   void collect(Line& line);
 

@@ -18,13 +18,16 @@ std::vector<DeviceInfo> devices() {
 std::int64_t free_bytes(int) {
   refuse();
 }
+DeviceState device_state(int) {
+  refuse();
+}
 std::string why_no_device() {
   return "this program was built without CUDA";
 }
 std::unique_ptr<mem::RawAllocator> make_allocator(int, Warning, bool) {
   refuse();
 }
-std::unique_ptr<kernels::Backend> make_backend(int, mem::Accountant&, Kernels) {
+std::unique_ptr<kernels::Backend> make_backend(int, mem::Accountant&, Kernels, CallerStream) {
   refuse();
 }
 std::int64_t workspace_bytes() {

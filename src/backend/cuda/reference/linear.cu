@@ -78,7 +78,7 @@ __global__ void __launch_bounds__(kThreads) linear_kernel(const Params<TX, TW, T
 }
 
 template <typename Fn>
-void with_weight_type(DType dtype, Fn fn) {
+void with_float_type(DType dtype, Fn fn) {
   if (dtype == DType::kF16)
     fn.template operator()<__half>();
   else
@@ -92,9 +92,9 @@ void with_weight_type(DType dtype, Fn fn) {
 void linear(const kernels::LinearArgs& a, cudaStream_t stream) {
   const dim3 grid(static_cast<unsigned>((a.m + kTile - 1) / kTile),
                   static_cast<unsigned>((a.n + kTile - 1) / kTile));
-  with_compute_type(a.x_dtype, [&]<typename TX>() {
-    with_weight_type(a.w_dtype, [&]<typename TW>() {
-      with_compute_type(a.y_dtype, [&]<typename TY>() {
+  with_float_type(a.x_dtype, [&]<typename TX>() {
+    with_float_type(a.w_dtype, [&]<typename TW>() {
+      with_float_type(a.y_dtype, [&]<typename TY>() {
         const Params<TX, TW, TY> p{static_cast<const TX*>(a.x),
                                    static_cast<const TW*>(a.w),
                                    a.bias,

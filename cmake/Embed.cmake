@@ -1,0 +1,15 @@
+# Run by `cmake -P` at build time: writes OUTPUT, a C++ source with the FILES as bytes and the function page_file() of
+# HEADER that finds them by name.
+set(text "// Written at build time by cmake/Embed.cmake.\n#include \"${HEADER}\"\n\nnamespace {\n")
+set(cases "")
+set(idx 0)
+foreach(file IN LISTS FILES)
+  file(READ "${file}" hex HEX)
+  get_filename_component(name "${file}" NAME)
+  string(REGEX REPLACE "([0-9a-f][0-9a-f])" "0x\\1," bytes "${hex}")
+  string(APPEND text "constexpr unsigned char kFile${idx}[] = {${bytes}};\n")
+  string(APPEND cases "  if (name == \"${name}\") return {reinterpret_cast<const char*>(kFile${idx}), sizeof(kFile${idx})};\n")
+  math(EXPR idx "${idx} + 1")
+endforeach()
+string(APPEND text "}  // namespace\n\nstd::string_view h3s::ledger::page_file(std::string_view name) {\n${cases}  return {};\n}\n")
+file(WRITE "${OUTPUT}" "${text}")
