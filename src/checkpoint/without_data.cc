@@ -13,10 +13,11 @@ LinearSource source_of(const io::SafetensorsReader& file, const Part& part, Weig
                       .k = part.shape[1],
                       .weight = &file.at(part.key()),
                       .bias = part.bias ? &file.at(part.name + ".bias") : nullptr};
-  if (stored_as_int8(part.kind, format)) {
+  if (stored_quantised(part.kind, format)) {
     source.format = format;
     source.scale = &file.at(part.name + ".weight_scale");
     source.rotate_group = synthetic_rotate_group(source.k);
+    source.activation = Activation::kInt8;
   } else {
     source.format = source.weight->dtype == DType::kF32 ? WeightFormat::kF32 : WeightFormat::kBF16;
   }

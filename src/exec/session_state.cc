@@ -40,6 +40,7 @@ SessionState::SessionState(Context ctx, const WeightLoader& weights, const spec:
       ring(ctx, loader, opts.dials),
       sequence(ctx, spec, opts.compute, job.tokens(), opts.dials,
                {.rotates = true,
+                .input_peaks = loader.sizes().blocks_need_peaks,
                 .extra_scratch_bytes = stage_scratch_bytes(spec, job.tokens(), opts.dials),
                 .kept_input_row_bytes = loader.sizes().kept_input_row}),
       refined(ctx, sequence.x().on_device() ? mem::Space::kDevice : mem::Space::kPinned, job.job().text_len,

@@ -15,12 +15,18 @@
 
 namespace h3s::model {
 
+// Device memory for the largest magnitudes of the inputs of a block's linears over the whole sequence.
+struct InputPeaks {
+  float qkv, out, fc1, fc2;
+};
+
 // Rows [token0, token0 + rows) of the sequence.
 struct Chunk {
   std::int64_t token0 = 0, rows = 0;
   bool modulate = false;
   kernels::Modulation modulation;  // table [.., 6D]; token0 is set from the chunk
   const void* rope = nullptr;      // [rows, 96] C, or null
+  InputPeaks* peaks = nullptr;     // where BlockWeights::needs_peaks()
 };
 
 // Heads [first, first + count) and where their q, k, v go: each [count][..][128] with head_stride elements;
@@ -61,20 +67,35 @@ void project_heads(kernels::Backend& backend, const spec::ModelSpec& spec, DType
                    const BlockWeights& weights, const Chunk& chunk, const LinearInput& input,
                    const HeadTargets& targets, void* qkv);
 
-// Scratch of attention_out_and_mlp for `rows` rows.
+// Scratch of attention_out and mlp for `rows` rows.
 struct MlpScratch {
   void* h = nullptr;        // [rows, D]
   void* out = nullptr;      // [rows, D]
-  void* gate_up = nullptr;  // [rows, 2F]
+  void* gate_up = nullptr;  // [rows, max(2F, I)]: before fc1, the quantised attention output
   void* act = nullptr;      // [rows, F], floating-point fc2 only
   QuantScratch quant;       // [rows, max(I, D, F)]
   void take(Carver& carver, const spec::ModelSpec& spec, DType compute, std::int64_t rows);
 };
 
-// x += gate * out_proj(o); x += gate * mlp(modulate(norm2(x))). o [rows, I] dense, x [rows, D] dense, in
-// place.
-void attention_out_and_mlp(kernels::Backend& backend, const spec::ModelSpec& spec, DType compute,
-                           const BlockWeights& weights, const Chunk& chunk, const void* o, void* x,
-                           const MlpScratch& scratch);
+// x += gate * out_proj(o). o [rows, I] dense, x [rows, D] dense, in place.
+void attention_out(kernels::Backend& backend, const spec::ModelSpec& spec, DType compute,
+                   const BlockWeights& weights, const Chunk& chunk, const void* o, void* x,
+                   const MlpScratch& scratch);
+
+// x += gate * mlp(modulate(norm2(x))), x as above.
+void mlp(kernels::Backend& backend, const spec::ModelSpec& spec, DType compute, const BlockWeights& weights,
+         const Chunk& chunk, void* x, const MlpScratch& scratch);
+
+// What a chunk adds to its peaks; nothing where the weight needs none. The first rows of the sequence start
+// a peak. fc2's input can be measured when the peak of fc1's is complete.
+void measure_qkv_input(kernels::Backend& backend, const spec::ModelSpec& spec, DType compute,
+                       const BlockWeights& weights, const Chunk& chunk, const void* x,
+                       const ProjectionInputSpace& space);
+void measure_fc1_input(kernels::Backend& backend, const spec::ModelSpec& spec, DType compute,
+                       const BlockWeights& weights, const Chunk& chunk, const void* x,
+                       const MlpScratch& scratch);
+void measure_fc2_input(kernels::Backend& backend, const spec::ModelSpec& spec, DType compute,
+                       const BlockWeights& weights, const Chunk& chunk, const void* x,
+                       const MlpScratch& scratch);
 
 }  // namespace h3s::model

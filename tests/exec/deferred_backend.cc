@@ -95,6 +95,12 @@ void DeferredBackend::quantize_rows(const kernels::QuantizeRowsArgs& a) {
 void DeferredBackend::swiglu_quantize_rows(const kernels::SwigluQuantizeRowsArgs& a) {
   enqueue([this, a] { inner_.swiglu_quantize_rows(a); });
 }
+void DeferredBackend::quantize_float(const kernels::QuantizeFloatArgs& a) {
+  enqueue([this, a] { inner_.quantize_float(a); });
+}
+void DeferredBackend::abs_max(const kernels::AbsMaxArgs& a) {
+  enqueue([this, a] { inner_.abs_max(a); });
+}
 void DeferredBackend::rms_norm(const kernels::RmsNormArgs& a) {
   enqueue([this, own = with_own_segments(a)] { own([this](const auto& args) { inner_.rms_norm(args); }); });
 }

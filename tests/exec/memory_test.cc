@@ -37,8 +37,8 @@ std::array<std::int64_t, 3> run_within(const CheckpointFile& file, const SmallJo
   return {books.peak_bytes(Space::kDevice), books.peak_bytes(Space::kPinned), books.peak_bytes(Space::kHost)};
 }
 
-TEST(Footprint, IsWhatARunMeasures) {
-  const CheckpointFile file(small_spec(), true);
+void expect_footprint_is_measured(checkpoint::WeightFormat format) {
+  const CheckpointFile file(small_spec(), format);
   const SmallJob run(small_spec(), ragged_job());
   for (const verify::NamedPlan& plan : verify::plan_list("all")) {
     const exec::SessionOptions options{.dials = plan.dials};
@@ -48,6 +48,15 @@ TEST(Footprint, IsWhatARunMeasures) {
       EXPECT_EQ(measured[static_cast<std::size_t>(space)], planned.peak_bytes(space))
           << mem::space_name(space) << " under " << plan.dials.describe();
   }
+}
+
+TEST(Footprint, IsWhatARunMeasures) {
+  expect_footprint_is_measured(checkpoint::WeightFormat::kInt8Tensorwise);
+}
+
+// Keeps O whole in every schedule.
+TEST(Footprint, IsWhatARunMeasuresWithInputPeaks) {
+  expect_footprint_is_measured(checkpoint::WeightFormat::kNvfp4);
 }
 
 std::int64_t flat_device_bytes(const CheckpointFile& file, std::int64_t latent_t, std::int64_t head_group,
