@@ -24,6 +24,8 @@ class ForwardingBackend : public kernels::Backend {
   void swiglu_quantize_rows(const kernels::SwigluQuantizeRowsArgs& args) override {
     inner_.swiglu_quantize_rows(args);
   }
+  void quantize_float(const kernels::QuantizeFloatArgs& args) override { inner_.quantize_float(args); }
+  void abs_max(const kernels::AbsMaxArgs& args) override { inner_.abs_max(args); }
   void rms_norm(const kernels::RmsNormArgs& args) override { inner_.rms_norm(args); }
   void gated_residual(const kernels::GatedResidualArgs& args) override { inner_.gated_residual(args); }
   void swiglu(const kernels::SwigluArgs& args) override { inner_.swiglu(args); }

@@ -48,6 +48,14 @@ void TimedBackend::swiglu_quantize_rows(const kernels::SwigluQuantizeRowsArgs& a
   inner_.swiglu_quantize_rows(args);
   done("swiglu_quantize_rows");
 }
+void TimedBackend::quantize_float(const kernels::QuantizeFloatArgs& args) {
+  inner_.quantize_float(args);
+  done("quantize_float");
+}
+void TimedBackend::abs_max(const kernels::AbsMaxArgs& args) {
+  inner_.abs_max(args);
+  done("abs_max");
+}
 void TimedBackend::rms_norm(const kernels::RmsNormArgs& args) {
   inner_.rms_norm(args);
   done("rms_norm");

@@ -23,6 +23,8 @@ class TimedBackend final : public ForwardingBackend {
   void linear_int8(const kernels::LinearInt8Args& args) override;
   void quantize_rows(const kernels::QuantizeRowsArgs& args) override;
   void swiglu_quantize_rows(const kernels::SwigluQuantizeRowsArgs& args) override;
+  void quantize_float(const kernels::QuantizeFloatArgs& args) override;
+  void abs_max(const kernels::AbsMaxArgs& args) override;
   void rms_norm(const kernels::RmsNormArgs& args) override;
   void gated_residual(const kernels::GatedResidualArgs& args) override;
   void swiglu(const kernels::SwigluArgs& args) override;

@@ -14,9 +14,11 @@ using Run = std::function<int()>;
 
 void add_inspect(CLI::App& app, Run& run);
 void add_synth(CLI::App& app, Run& run);
+void add_plan(CLI::App& app, Run& run);
 void add_run(CLI::App& app, Run& run);
 void add_report(CLI::App& app, Run& run);
 void add_verify(CLI::App& app, Run& run);
+void add_calibrate(CLI::App& app, Run& run);
 void add_bench(CLI::App& app, Run& run);
 
 }  // namespace h3s::cli

@@ -41,11 +41,13 @@ int run_program(int argc, char** argv) {
   app.set_version_flag("--version", H3S_VERSION);
   app.get_formatter()->column_width(34);
   h3s::cli::Run run;
+  h3s::cli::add_plan(app, run);
   h3s::cli::add_run(app, run);
   h3s::cli::add_report(app, run);
   h3s::cli::add_verify(app, run);
   h3s::cli::add_inspect(app, run);
   h3s::cli::add_synth(app, run);
+  h3s::cli::add_calibrate(app, run);
   h3s::cli::add_bench(app, run);
   try {
     app.parse(argc, argv);

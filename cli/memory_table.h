@@ -19,7 +19,12 @@ struct MemoryTable {
   nlohmann::json json() const;  // {"device": {"planned_bytes": ...}, ...}; a budget of null is unlimited
 };
 
+// `context_bytes` of device memory are the driver's: planned, and in no book of the accountant.
 MemoryTable measure_memory(const exec::Footprint& planned, const mem::Accountant& accountant,
-                           const exec::Budgets& budgets);
+                           const exec::Budgets& budgets, std::int64_t context_bytes);
+
+// A report's three largest holders, "x 2.17 GiB, ...".
+std::string holders_text(const mem::SpaceReport& report);
+nlohmann::json holders_json(const mem::SpaceReport& report);
 
 }  // namespace h3s::cli

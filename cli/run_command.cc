@@ -11,14 +11,15 @@
 #include "base/bytes.h"
 #include "base/error.h"
 #include "commands.h"
-#include "exec/footprint.h"
 #include "exec/replan.h"
 #include "exec/session.h"
 #include "exec/trace.h"
 #include "interrupt.h"
 #include "io/output_file.h"
 #include "log.h"
+#include "machine.h"
 #include "memory_table.h"
+#include "plan/plan.h"
 #include "progress.h"
 #include "run_ledger.h"
 #include "run_options.h"
@@ -30,42 +31,53 @@ namespace fs = std::filesystem;
 
 constexpr std::uint64_t kHeaderRoom = 64 << 10;  // more than the headers of an output and two state files
 
-// What the run will hold and by which dials, before anything of size is allocated.
-struct Plan {
-  exec::SessionOptions session;
-  exec::Footprint footprint;
-  exec::Budgets budgets;
-};
-
 void warn(const std::string& line) {
   log("h3stream: {}", line);
 }
 
-Plan make_plan(const RunOptions& options, const checkpoint::Checkpoint& checkpoint,
-               const sample::Inputs& inputs, const spec::Layout& layout) {
-  Plan plan{{options.job.compute, options.dials, options.job.timesteps, warn}, {}, options.budgets};
-  exec::FixedBytes fixed;
-  fixed[mem::Space::kDevice] = backend::workspace_bytes(options.where);
-  fixed[mem::Space::kHost] = sample::Job::host_bytes(inputs, options.job, options.resume).peak;
-  const bool device_is_host = backend::device_is_host(options.where);
-  if (options.schedule.empty()) {
-    plan.session.dials =
-        exec::choose_dials(checkpoint, layout, plan.session, device_is_host, fixed, plan.budgets);
-  } else {
-    exec::require_fit(checkpoint, layout, plan.session, device_is_host, fixed, plan.budgets);
-  }
-  plan.footprint = exec::measure_footprint(checkpoint, layout, plan.session, device_is_host, fixed);
-  return plan;
+// What the run will hold, by which dials and for how long, before anything of size is allocated.
+struct RunPlan {
+  exec::SessionOptions session;
+  plan::Plan plan;
+  exec::Budgets budgets;
+  std::int64_t context_bytes = 0;
+};
+
+RunPlan make_run_plan(const RunOptions& options, const checkpoint::Checkpoint& checkpoint,
+                      const sample::Inputs& inputs, const spec::Layout& layout) {
+  const Machine machine = machine_of(options.where, options.calibration);
+  const std::int64_t sampler = sample::Job::host_bytes(inputs, options.job, options.resume).peak;
+  plan::Request request{
+      .checkpoint = checkpoint,
+      .layout = layout,
+      .session = {options.job.compute, options.dials, options.job.timesteps, warn},
+      .device_is_host = machine.device_is_host,
+      .holdings = {machine.context(),
+                   {mem::Space::kDevice, backend::workspace_bytes(options.where), "backend's workspace"},
+                   {mem::Space::kHost, sampler, "sampler and inputs"}},
+      .budgets = options.budgets,
+      .calibration = machine.calibration,
+      .weights_cached = file_stays_cached(checkpoint.file().file_bytes(), sampler),
+      .dials_given = !options.schedule.empty()};
+  if (options.budgets.device_bytes == mem::kUnlimited && options.vram.empty())
+    request.budgets.device_bytes = machine.device_bytes;
+  if (!request.weights_cached)
+    warn(fmt::format("{}: larger than the memory of this machine: each step reads it from the disk",
+                     checkpoint.file().path()));
+  RunPlan run{request.session, plan::require_plan(request), request.budgets, machine.context_bytes()};
+  run.session.dials = run.plan.dials;
+  return run;
 }
 
 // The plan has been found to fit; the accountant holds the run to it.
-void enforce(const Plan& plan, mem::Accountant& accountant) {
-  accountant.set_budget(mem::Space::kDevice,
-                        plan.budgets.bytes[static_cast<std::size_t>(mem::Space::kDevice)]);
-  if (plan.budgets.ram_bytes == mem::kUnlimited) return;
-  const std::int64_t pinned = plan.footprint.peak_bytes(mem::Space::kPinned);
+void enforce(const RunPlan& plan, mem::Accountant& accountant) {
+  const exec::Budgets& budgets = plan.budgets;
+  if (budgets.device_bytes != mem::kUnlimited)
+    accountant.set_budget(mem::Space::kDevice, budgets.device_bytes - plan.context_bytes);
+  if (budgets.ram_bytes == mem::kUnlimited) return;
+  const std::int64_t pinned = plan.plan.footprint.peak_bytes(mem::Space::kPinned);
   accountant.set_budget(mem::Space::kPinned, pinned);
-  accountant.set_budget(mem::Space::kHost, plan.budgets.ram_bytes - pinned);
+  accountant.set_budget(mem::Space::kHost, budgets.ram_bytes - pinned);
 }
 
 void refuse_overwriting(const RunOptions& options) {
@@ -122,7 +134,7 @@ class SamplingRun {
   int execute() {
     const sample::SamplerOptions sampler = sample::Job::check(inputs_, options_.job);
     if (options_.resume) sample::check_state(state_path_, sampler, settings_);
-    plan_ = make_plan(options_, checkpoint_, inputs_, layout_);
+    plan_ = make_run_plan(options_, checkpoint_, inputs_, layout_);
     enforce(*plan_, accountant_);
     reserve_disk();
     if (!options_.ledger.empty()) ledger_directory_.emplace(options_.ledger);
@@ -199,7 +211,7 @@ class SamplingRun {
   }
 
   ledger::Header ledger_header(const kernels::Backend& engine, const sample::EulerSampler& sampler) const {
-    ledger::Header header = make_header(options_.where, plan_->footprint, plan_->budgets);
+    ledger::Header header = make_header(options_.where, plan_->plan.footprint, plan_->budgets);
     header.model = fs::path(options_.model).filename().string();
     header.plan = plan_->session.dials.describe();
     header.backend = engine.name();
@@ -225,11 +237,13 @@ class SamplingRun {
     const std::int64_t free_bytes = backend::default_device_budget(options_.where);
     if (free_bytes == mem::kUnlimited) return false;
     RunOptions now = options_;
-    std::int64_t& budget = now.budgets.bytes[mem::index(mem::Space::kDevice)];
-    budget = std::min(budget, free_bytes + accountant_.report(mem::Space::kDevice).reserved_bytes);
-    if (budget >= plan_->footprint.peak_bytes(mem::Space::kDevice)) return false;
+    now.budgets = plan_->budgets;
+    std::int64_t& budget = now.budgets.device_bytes;
+    budget = std::min(
+        budget, free_bytes + accountant_.report(mem::Space::kDevice).reserved_bytes + plan_->context_bytes);
+    if (budget >= plan_->plan.footprint.device_bytes()) return false;
     warn(fmt::format("{}; planning again with the {} there are now", refused.what(), format_bytes(budget)));
-    plan_ = make_plan(now, checkpoint_, inputs_, layout_);
+    plan_ = make_run_plan(now, checkpoint_, inputs_, layout_);
     enforce(*plan_, accountant_);
     log("now {}", plan_->session.dials.describe());
     return true;
@@ -290,7 +304,8 @@ class SamplingRun {
   }
 
   void report() const {
-    const MemoryTable memory = measure_memory(plan_->footprint, accountant_, plan_->budgets);
+    const MemoryTable memory =
+        measure_memory(plan_->plan.footprint, accountant_, plan_->budgets, plan_->context_bytes);
     if (!options_.as_json) {
       fmt::print("{}: {} steps in {} ({:.2f} s/step), {}\n\n{}", one_line(options_.output),
                  steps_done_ - first_step_, format_duration(seconds_), seconds_per_step_,
@@ -304,6 +319,7 @@ class SamplingRun {
     nlohmann::json out = {{"output", options_.output},
                           {"settings", settings_},
                           {"plan", plan_->session.dials.describe()},
+                          {"planned_seconds_per_step", plan_->plan.time.seconds},
                           {"dials", dials_.describe()},
                           {"effective_dials", effective_dials_.describe()},
                           {"tokens", layout_.tokens()},
@@ -326,7 +342,7 @@ class SamplingRun {
   std::string state_path_;
   sample::Settings settings_;
   mem::Accountant accountant_{backend::make_allocator(options_.where, warn)};
-  std::optional<Plan> plan_;
+  std::optional<RunPlan> plan_;
   std::optional<ledger::Directory> ledger_directory_;
   std::optional<exec::Trace> trace_;
   exec::Traffic traffic_;  // of the last step

@@ -28,15 +28,14 @@ std::optional<std::int64_t> limit(std::int64_t budget_bytes) {
 
 ledger::Header make_header(const backend::DeviceChoice& where, const exec::Footprint& planned,
                            const exec::Budgets& budgets) {
-  ledger::Header header{
-      .version = H3S_VERSION,
-      .started = fmt::format("{:%Y-%m-%dT%H:%M:%SZ}", fmt::gmtime(std::time(nullptr))),
-      .device = backend::describe(where),
-      .compiler = "gcc " __VERSION__,
-      .device_budget_bytes = limit(budgets.bytes[static_cast<std::size_t>(mem::Space::kDevice)]),
-      .ram_budget_bytes = limit(budgets.ram_bytes),
-      .cpus = ::sysconf(_SC_NPROCESSORS_ONLN),
-      .memory_bytes = ::sysconf(_SC_PHYS_PAGES) * ::sysconf(_SC_PAGESIZE)};
+  ledger::Header header{.version = H3S_VERSION,
+                        .started = fmt::format("{:%Y-%m-%dT%H:%M:%SZ}", fmt::gmtime(std::time(nullptr))),
+                        .device = backend::describe(where),
+                        .compiler = "gcc " __VERSION__,
+                        .device_budget_bytes = limit(budgets.device_bytes),
+                        .ram_budget_bytes = limit(budgets.ram_bytes),
+                        .cpus = ::sysconf(_SC_NPROCESSORS_ONLN),
+                        .memory_bytes = ::sysconf(_SC_PHYS_PAGES) * ::sysconf(_SC_PAGESIZE)};
   for (std::size_t i = 0; i < header.planned_bytes.size(); ++i)
     header.planned_bytes[i] = planned.spaces[i].peak_bytes;
   if (const auto state = backend::device_state(where)) header.device_total_bytes = state->total_bytes;

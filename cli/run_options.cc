@@ -72,10 +72,10 @@ void add_memory(CLI::App& command, RunOptions& options) {
   group("--ram", options.ram, "Budget of host memory, pinned included, for instance 24GiB; default unlimited")
       ->check(not_empty());
   CLI::Option* schedule = group("--schedule", options.schedule,
-                                "What stays on the device; default the first that fits the budgets")
+                                "What stays on the device; default the fastest that fits the budgets")
                               ->check(CLI::IsMember({"resident", "head-groups", "flat"}));
   const auto dial = [&](const char* flag, std::int64_t& value, const char* help) {
-    group(flag, value, help)->capture_default_str()->check(whole(0, kMaxTokens))->needs(schedule);
+    return group(flag, value, help)->capture_default_str()->check(whole(0, kMaxTokens))->needs(schedule);
   };
   dial("--head-group", options.dials.head_group, "Heads attended at a time; head-groups and flat");
   const auto flag = [&](const char* name, bool& value, const char* help) {
@@ -89,7 +89,13 @@ void add_memory(CLI::App& command, RunOptions& options) {
   dial("--kv-chunk", options.dials.kv_chunk, "Tokens projected to q, k, v at a time; 0 all");
   dial("--mlp-chunk", options.dials.mlp_chunk, "Tokens of out_proj and MLP at a time; 0 all");
   dial("--head-chunk", options.dials.head_chunk, "Tokens of the output heads at a time; 0 all");
+  dial("--resident-blocks", options.dials.resident_blocks, "Blocks whose weights stay on the device");
+  dial("--weight-slots", options.dials.weight_slots, "Slots the other blocks' weights stream through")
+      ->check(whole(1, kMaxTokens));
   dial("--min-tokens", options.dials.min_tokens, "Sequences shorter than this are not chunked");
+  group("--calibration", options.calibration,
+        "Rates of this machine, written by `calibrate`; default what it stored, else what the card promises")
+      ->check(not_empty());
   group("--threads", options.threads, "CPU threads; 0 as many as the machine has")
       ->capture_default_str()
       ->check(whole(0, 1024));
@@ -105,8 +111,7 @@ void RunOptions::resolve() {
   job.compute = compute == "bf16" ? DType::kBF16 : DType::kF32;
   if (!schedule.empty()) dials.schedule = exec::schedule_from_name(schedule);
   where = backend::parse_device(device, threads);
-  budgets.bytes[static_cast<std::size_t>(mem::Space::kDevice)] =
-      vram.empty() ? backend::default_device_budget(where) : parse_bytes(vram);
+  if (!vram.empty()) budgets.device_bytes = parse_bytes(vram);
   if (!ram.empty()) budgets.ram_bytes = parse_bytes(ram);
 }
 

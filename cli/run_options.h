@@ -16,6 +16,7 @@ struct RunOptions {
   std::string schedule, vram, ram;  // empty: chosen by the budgets; unlimited
   std::string ledger;               // folder; empty: none
   std::string trace;                // a file to write; empty: none
+  std::string calibration;          // empty: what `calibrate` stored, else what the card promises
   int threads = 0;                  // 0: as many as the machine has
   bool resume = false, as_json = false, allow_trailing_bytes = false;
   sample::JobOptions job;
@@ -23,8 +24,8 @@ struct RunOptions {
   exec::Budgets budgets;
   backend::DeviceChoice where;
 
-  // Fills in job, dials, budgets and where from the names above. Throws Error(kInvalidArgument), or
-  // kUnsupported for a GPU that cannot be used.
+  // Fills in job, dials, where and the budgets that were given from the names above. Throws
+  // Error(kInvalidArgument), or kUnsupported for a GPU that cannot be used.
   void resolve();
 };
 

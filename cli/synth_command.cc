@@ -56,6 +56,15 @@ const std::map<std::string, Preset> kPresets{
     {"real", {ModelSpec{}, 1025, 8}},
 };
 
+const std::map<std::string, WeightFormat> kFormats{{"bf16", WeightFormat::kBF16},
+                                                   {"int8", WeightFormat::kInt8Tensorwise},
+                                                   {"float8_e4m3fn", WeightFormat::kFloat8E4M3},
+                                                   {"float8_e5m2", WeightFormat::kFloat8E5M2},
+                                                   {"mxfp8", WeightFormat::kMxfp8},
+                                                   {"nvfp4", WeightFormat::kNvfp4},
+                                                   {"asym_w4a8_int8", WeightFormat::kAsymW4A8},
+                                                   {"convrot_w4a4", WeightFormat::kConvrotW4A4}};
+
 // A size given on the command line replaces the preset's.
 struct SizeOption {
   const char* flag;
@@ -131,7 +140,7 @@ class ByteProgress {
 int synth(const Arguments& arguments) {
   SynthOptions options;
   options.spec = make_spec(arguments);
-  options.format = arguments.format == "int8" ? WeightFormat::kInt8Tensorwise : WeightFormat::kBF16;
+  options.format = kFormats.at(arguments.format);
   options.seed = arguments.seed;
   options.prefix = arguments.prefix;
   options.threads = arguments.threads;
@@ -158,8 +167,10 @@ void add_synth(CLI::App& app, Run& run) {
   command->add_option("--form", arguments->form, "Timestep form: curve (pruned) or full")
       ->check(CLI::IsMember({"curve", "full"}))
       ->capture_default_str();
-  command->add_option("--format", arguments->format, "Weights of the block linears: bf16 or int8 (ConvRot)")
-      ->check(CLI::IsMember({"bf16", "int8"}))
+  command
+      ->add_option("--format", arguments->format,
+                   "Weights of the block linears; int8 is int8_tensorwise with ConvRot")
+      ->check(CLI::IsMember(kFormats))
       ->capture_default_str();
   add_seed(*command, "--seed", arguments->seed, "Seed of the generator, 64 bits");
   command->add_option("--prefix", arguments->prefix,

@@ -72,6 +72,11 @@ std::string kernels_name(const DeviceChoice& device) {
   return fmt::format("cuda sm_{}{}", sm, word.empty() ? "" : " " + word);
 }
 
+Gpu gpu(const DeviceChoice& device) {
+  H3S_ASSERT(!device.on_cpu());
+  return cuda::devices()[static_cast<std::size_t>(device.cuda)];
+}
+
 std::unique_ptr<mem::RawAllocator> make_allocator(const DeviceChoice& device, Warning warning, bool poison) {
   if (device.on_cpu()) return mem::make_heap_allocator(poison);
   return cuda::make_allocator(device.cuda, std::move(warning), poison);

@@ -34,6 +34,10 @@ std::string describe(const DeviceChoice& device);
 // are equal.
 std::string kernels_name(const DeviceChoice& device);
 
+// What GPU that is.
+using Gpu = cuda::DeviceInfo;
+Gpu gpu(const DeviceChoice& device);  // which must not be the CPU
+
 // Called with one line for the user.
 using Warning = std::function<void(const std::string&)>;
 

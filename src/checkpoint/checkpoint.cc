@@ -70,7 +70,6 @@ LinearSource bind_linear(const io::SafetensorsReader& file, const std::string& p
   if (const auto tag = tags.find(context.layer); tag != tags.end()) context.tag = &tag->second;
   const io::TensorInfo& weight = context.companion("weight");
   const FormatRow& format = format_of(context, weight);
-  check_shape(file, weight, part.shape);
   LinearSource source{.key = weight.name,
                       .n = part.shape[0],
                       .k = part.shape[1],
@@ -80,19 +79,12 @@ LinearSource bind_linear(const io::SafetensorsReader& file, const std::string& p
   return source;
 }
 
-// Before any geometry: packed formats have other shapes, and the format is what the user has to hear about.
+// Before any geometry: the format is what the user has to hear about.
 void refuse_unusable_tags(const io::SafetensorsReader& file, const Tags& tags) {
   for (const auto& [layer, tag] : tags) {
     const LayerContext context{.file = &file, .layer = layer, .tag = &tag};
     format_of(context, context.companion("weight"));
   }
-}
-
-void refuse_legacy_fp8(const io::SafetensorsReader& file, const std::string& prefix) {
-  const std::string key = prefix + kLegacyFp8Key;
-  if (file.find(key) != nullptr)
-    fail(Status::kUnsupported, "{}: {}: this build cannot run weight format \"float8\" (legacy scaled_fp8)",
-         file.path(), key);
 }
 
 // A scale beside a weight that is taken as it is means the tag was lost: the weight would be wrong by that
@@ -102,7 +94,7 @@ void refuse_stray_scales(const io::SafetensorsReader& file,
   constexpr std::array<const char*, 4> kScales{"weight_scale", "weight_scale_2", "scale_weight",
                                                "weight_s_channel"};
   for (const auto& [layer, source] : linears) {
-    if (source.scale != nullptr) continue;
+    if (!source.plain()) continue;
     for (const char* suffix : kScales)
       if (const io::TensorInfo* scale = file.find(fmt::format("{}{}.{}", prefix, layer, suffix)))
         fail(Status::kBadFile, "{}: {}: a scale, but the layer has no {} tag", file.path(),
@@ -120,29 +112,14 @@ void refuse_stray_tags(const io::SafetensorsReader& file, const std::map<std::st
 
 }  // namespace
 
-const char* weight_format_name(WeightFormat format) {
-  switch (format) {
-    case WeightFormat::kBF16:
-      return "bf16";
-    case WeightFormat::kF16:
-      return "fp16";
-    case WeightFormat::kF32:
-      return "fp32";
-    case WeightFormat::kInt8Tensorwise:
-      return "int8_tensorwise";
-  }
-  return "?";
-}
-
 Checkpoint Checkpoint::open(const std::string& path, const io::ReadOptions& options) {
   Checkpoint checkpoint(io::SafetensorsReader::open(path, options));
   const io::SafetensorsReader& file = checkpoint.file_;
   const std::string& prefix = checkpoint.prefix_ = detect_prefix(file);
-  refuse_legacy_fp8(file, prefix);
   const Tags tags = read_tags(file, prefix);
   refuse_unusable_tags(file, tags);
   checkpoint.quantised_ = !tags.empty();
-  checkpoint.spec_ = detect_spec(file, prefix);
+  checkpoint.spec_ = detect_spec(file, prefix, tags);
   for (const Part& part : model_parts(checkpoint.spec_)) {
     if (is_linear(part.kind))
       checkpoint.linears_.emplace(part.name, bind_linear(file, prefix, part, tags));

@@ -15,8 +15,22 @@ namespace h3s::checkpoint {
 
 // How the weight of one linear layer is stored. One row a format in formats.cc; a new format is a new row and
 // file.
-enum class WeightFormat { kBF16, kF16, kF32, kInt8Tensorwise };
-const char* weight_format_name(WeightFormat format);  // "bf16", "fp16", "fp32", "int8_tensorwise"
+enum class WeightFormat {
+  kBF16,
+  kF16,
+  kF32,
+  kInt8Tensorwise,
+  kFloat8E4M3,
+  kFloat8E5M2,
+  kMxfp8,
+  kNvfp4,
+  kAsymW4A8,
+  kConvrotW4A4
+};
+const char* weight_format_name(WeightFormat format);  // as in tags: "bf16", "int8_tensorwise", "nvfp4", ...
+
+// What the input of a layer goes through before the product, computing in bf16.
+enum class Activation { kNone, kInt8, kInt4, kE4M3, kE5M2, kMxfp8, kNvfp4 };
 
 // A linear layer as stored. The pointers live as long as any copy of the Checkpoint; data may be unaligned.
 struct LinearSource {
@@ -24,9 +38,18 @@ struct LinearSource {
   WeightFormat format = WeightFormat::kBF16;
   std::int64_t n = 0, k = 0;  // outputs, inputs
   const io::TensorInfo* weight = nullptr;
-  const io::TensorInfo* bias = nullptr;   // null: none
-  const io::TensorInfo* scale = nullptr;  // int8: F32, 1 or n values
-  std::int64_t rotate_group = 0;          // int8 ConvRot group; 0: not rotated
+  const io::TensorInfo* bias = nullptr;         // null: none
+  const io::TensorInfo* scale = nullptr;        // int8, W4A4, W4A8: F32 rows, 1 or n; mxfp8, nvfp4: blocks
+  const io::TensorInfo* group_scale = nullptr;  // W4A8: relative scales of groups
+  const io::TensorInfo* codebook = nullptr;     // W4A8: 16 F32 levels; null: code - 8
+  const io::TensorInfo* pre_scale = nullptr;    // factors of the input's columns; null: none
+  std::int64_t rotate_group = 0;                // ConvRot group; 0: not rotated
+  std::int64_t scale_group = 0;                 // W4A8: columns of a group
+  float tensor_scale = 1;                       // fp8, nvfp4: of the whole weight
+  float input_scale = 0;  // fp8, nvfp4: of the whole input; 0 (nvfp4): from the input's largest magnitude
+  Activation activation = Activation::kNone;
+
+  bool plain() const { return format <= WeightFormat::kF32; }
 };
 
 // Copyable (copies share the mapping); thread-safe.
@@ -38,6 +61,11 @@ class Checkpoint {
   // belong to no layer.
   static Checkpoint open(const std::string& path, const io::ReadOptions& options = {});
 
+  // The table of a checkpoint that does not exist, of the key layout that `h3stream synth` writes: for
+  // planning. `format` is kBF16 or kInt8Tensorwise; otherwise throws Error(kInvalidArgument).
+  static Checkpoint without_data(const spec::ModelSpec& spec, WeightFormat format);
+
+  bool has_data() const { return file_.has_data(); }
   const io::SafetensorsReader& file() const { return file_; }
   const std::string& prefix() const { return prefix_; }  // "", "model.diffusion_model." or "diffusion_model."
   const spec::ModelSpec& spec() const { return spec_; }

@@ -7,6 +7,7 @@
 #include <vector>
 
 #include "base/error.h"
+#include "checkpoint/formats.h"
 #include "io/json.h"
 
 namespace h3s::checkpoint {
@@ -50,9 +51,12 @@ std::optional<std::int64_t> block_number(std::string_view key, std::string_view 
   return number;
 }
 
+using Tags = std::map<std::string, QuantTag>;
+
 class Detector {
  public:
-  Detector(const SafetensorsReader& file, const std::string& prefix) : file_(file), prefix_(prefix) {}
+  Detector(const SafetensorsReader& file, const std::string& prefix, const Tags& tags)
+      : file_(file), prefix_(prefix), tags_(tags) {}
 
   ModelSpec run() {
     streams();
@@ -81,6 +85,13 @@ class Detector {
   std::int64_t rows(const std::string& key) const { return dim(key, 2, 0); }
   std::int64_t columns(const std::string& key) const { return dim(key, 2, 1); }
 
+  // The one quantisable layer whose inputs no other tensor counts.
+  std::int64_t columns_a_byte(const std::string& layer) const {
+    const auto tag = tags_.find(prefix_ + layer);
+    const FormatRow* format = tag == tags_.end() ? nullptr : find_format(tag->second.format);
+    return format != nullptr && format->packed ? 2 : 1;
+  }
+
   std::int64_t rows_divided(const std::string& key, std::int64_t divisor) const {
     if (rows(key) % divisor != 0)
       refuse(Status::kBadFile, key, "expected a multiple of {} rows, got {}", divisor, rows(key));
@@ -103,7 +114,7 @@ class Detector {
 
   void streams() {
     spec_.hidden = rows("video_patch_proj.weight");
-    spec_.text_dim = columns("condition_proj.weight");
+    spec_.text_dim = columns("condition_proj.weight") * columns_a_byte("condition_proj");
     spec_.video_channels = rows_divided("final_layer.video_out.weight", spec::kPatch * spec::kPatch);
     spec_.audio_channels = rows("final_layer.audio_out.weight");
   }
@@ -145,6 +156,7 @@ class Detector {
 
   const SafetensorsReader& file_;
   const std::string& prefix_;
+  const Tags& tags_;
   ModelSpec spec_;
 };
 
@@ -207,8 +219,8 @@ std::string detect_prefix(const SafetensorsReader& file) {
   return found.front();
 }
 
-ModelSpec detect_spec(const SafetensorsReader& file, const std::string& prefix) {
-  const ModelSpec spec = Detector(file, prefix).run();
+ModelSpec detect_spec(const SafetensorsReader& file, const std::string& prefix, const Tags& tags) {
+  const ModelSpec spec = Detector(file, prefix, tags).run();
   check_config(file, spec);
   return spec;
 }

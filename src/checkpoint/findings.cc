@@ -42,14 +42,14 @@ class KeyList {
 };
 
 std::set<std::string> known_keys(const Examined& examined) {
-  std::set<std::string> known;
+  std::set<std::string> known{kLegacyFp8Key};
   for (const Part& part : model_parts(*examined.spec)) {
     known.insert(part.key());
     if (part.bias) known.insert(part.name + ".bias");
     if (!examined.tags.contains(examined.prefix + part.name)) continue;
     for (const char* suffix :
          {"comfy_quant", "weight_scale", "weight_scale_2", "weight_s_rel", "weight_s_channel",
-          "weight_codebook", "weight_zeros", "input_scale", "pre_quant_scale"})
+          "weight_codebook", "weight_zeros", "input_scale", "pre_quant_scale", "scale_weight", "scale_input"})
       known.insert(part.name + "." + suffix);
   }
   return known;

@@ -5,6 +5,7 @@
 namespace h3s::checkpoint {
 
 void bind_plain(const LayerContext& context, LinearSource& source) {
+  require_shape(context, "weight", *source.weight, {source.n, source.k});
   switch (source.weight->dtype) {
     case DType::kBF16:
       source.format = WeightFormat::kBF16;

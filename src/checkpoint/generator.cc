@@ -7,7 +7,7 @@
 #include "base/dispatch.h"
 #include "base/error.h"
 #include "base/float16.h"
-#include "checkpoint/tags.h"
+#include "checkpoint/encode.h"
 
 namespace h3s::checkpoint {
 namespace {
@@ -106,31 +106,23 @@ std::int64_t synthetic_rotate_group(std::int64_t k) {
   return group > 1 ? group : 0;
 }
 
-bool stored_as_int8(PartKind kind, WeightFormat format) {
-  return format == WeightFormat::kInt8Tensorwise && (kind == PartKind::kQkv || kind == PartKind::kOut ||
-                                                     kind == PartKind::kFc1 || kind == PartKind::kFc2);
-}
-
-std::string int8_tag(std::int64_t rotate_group) {
-  if (rotate_group == 0) return R"({"format": "int8_tensorwise", "convrot": false})";
-  return fmt::format(R"({{"format": "int8_tensorwise", "convrot": true, "convrot_groupsize": {}}})",
-                     rotate_group);
+bool stored_quantised(PartKind kind, WeightFormat format) {
+  return format > WeightFormat::kF32 && (kind == PartKind::kQkv || kind == PartKind::kOut ||
+                                         kind == PartKind::kFc1 || kind == PartKind::kFc2);
 }
 
 std::vector<io::TensorDecl> checkpoint_tensors(const spec::ModelSpec& spec, WeightFormat format,
                                                const std::string& prefix) {
-  if (format != WeightFormat::kBF16 && format != WeightFormat::kInt8Tensorwise)
-    fail(Status::kInvalidArgument, "[synth] format must be bf16 or int8_tensorwise, got {}",
+  if (format == WeightFormat::kF16 || format == WeightFormat::kF32)
+    fail(Status::kInvalidArgument, "[synth] format must be bf16 or a quantised one, got {}",
          weight_format_name(format));
   std::vector<io::TensorDecl> tensors;
   for (const Part& part : model_parts(spec)) {
     const std::string name = prefix + part.name;
-    if (stored_as_int8(part.kind, format)) {
-      const auto tag_bytes =
-          static_cast<std::int64_t>(int8_tag(synthetic_rotate_group(part.shape[1])).size());
-      tensors.push_back({name + ".weight", DType::kI8, part.shape});
-      tensors.push_back({name + ".weight_scale", DType::kF32, {part.shape[0], 1}});
-      tensors.push_back({name + kTagSuffix, DType::kU8, {tag_bytes}});
+    if (stored_quantised(part.kind, format)) {
+      const std::int64_t n = part.shape[0], k = part.shape[1];
+      const LayerEncoder encoder(format, n, k, synthetic_rotate_group(k), 1);
+      for (io::TensorDecl& tensor : encoder.tensors(name)) tensors.push_back(std::move(tensor));
     } else {
       tensors.push_back({prefix + part.key(), stored_dtype(part.kind, spec), part.shape});
     }

@@ -55,18 +55,15 @@ class TensorGenerator {
 // otherwise.
 DType stored_dtype(PartKind kind, const spec::ModelSpec& spec);
 
-// Rotation group of a synthetic int8 layer with k columns: 256, or the largest power of 4 that divides k; 0:
-// none.
+// Rotation group of a synthetic layer with k columns: 256, or the largest power of 4 that divides k; 0: none.
 std::int64_t synthetic_rotate_group(std::int64_t k);
 
-// Whether a synthetic file of this format stores the part as int8: the four linears of every block.
-bool stored_as_int8(PartKind kind, WeightFormat format);
+// Whether a synthetic file of this format stores the part quantised: the four linears of every block.
+bool stored_quantised(PartKind kind, WeightFormat format);
 
-// The tag text of a synthetic int8 layer.
-std::string int8_tag(std::int64_t rotate_group);
-
-// Every tensor of a synthetic checkpoint in file order, in network order: weight, then scale and tag when
-// quantised, then bias. `format` is kBF16 or kInt8Tensorwise; otherwise throws Error(kInvalidArgument).
+// Every tensor of a synthetic checkpoint in file order, in network order: weight, then companions and tag
+// when quantised, then bias. `format` is kBF16 or a quantised one; otherwise, and for widths the format
+// cannot hold, throws Error(kInvalidArgument).
 std::vector<io::TensorDecl> checkpoint_tensors(const spec::ModelSpec& spec, WeightFormat format,
                                                const std::string& prefix = "");
 

@@ -88,7 +88,7 @@ class Describer {
     attempt([&] { report_.prefix = detect_prefix(file_); });
     if (!report_.prefix) return;
     attempt([&] { tags_ = read_tags(file_, *report_.prefix); });
-    attempt([&] { report_.spec = detect_spec(file_, *report_.prefix); });
+    attempt([&] { report_.spec = detect_spec(file_, *report_.prefix, tags_); });
     report_.quantised = !tags_.empty();
     count_formats();
     report_.findings = find_suspicious({file_, *report_.prefix, report_.spec, tags_});

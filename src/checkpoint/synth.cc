@@ -1,6 +1,7 @@
 #include "checkpoint/synth.h"
 
 #include <algorithm>
+#include <atomic>
 #include <cstddef>
 #include <exception>
 #include <system_error>
@@ -8,9 +9,9 @@
 #include <vector>
 
 #include "base/error.h"
+#include "checkpoint/encode.h"
 #include "checkpoint/generator.h"
 #include "checkpoint/parts.h"
-#include "checkpoint/quantize_int8.h"
 #include "io/safetensors.h"
 #include "io/safetensors_header.h"
 
@@ -69,8 +70,8 @@ class Synthesis {
 
   void run() {
     for (const Part& part : model_parts(options_.spec)) {
-      if (stored_as_int8(part.kind, options_.format))
-        int8_layer(part);
+      if (stored_quantised(part.kind, options_.format))
+        quantised_layer(part);
       else
         plain(part.key(), part.shape, stored_dtype(part.kind, options_.spec));
       if (part.bias) plain(part.name + ".bias", {part.shape[0]}, stored_dtype(part.kind, options_.spec));
@@ -102,35 +103,55 @@ class Synthesis {
     }
   }
 
-  void int8_layer(const Part& part) {
+  void quantised_layer(const Part& part) {
     const std::int64_t n = part.shape[0], k = part.shape[1];
+    const bool scaled = LayerEncoder::needs_largest(options_.format);
+    LayerEncoder encoder(options_.format, n, k, synthetic_rotate_group(k), scaled ? largest(part) : 0.0f);
     const std::int64_t chunk = std::max<std::int64_t>(1, kChunkElements / k) * options_.threads;
-    std::vector<float> scales(static_cast<std::size_t>(n));
-    for (std::int64_t row = 0; row < n; row += chunk) {
-      const Range range{row, std::min(row + chunk, n)};
-      bytes_.resize(static_cast<std::size_t>((range.end - range.begin) * k));
-      auto* codes = reinterpret_cast<std::int8_t*>(bytes_.data());
-      for_each_piece(range, options_.threads, [&](Range piece) {
-        int8_rows(part, piece, codes + (piece.begin - range.begin) * k, scales.data() + piece.begin);
+    for (std::int64_t row = 0; row < encoder.stored_rows(); row += chunk) {
+      const Range range{row, std::min(row + chunk, encoder.stored_rows())};
+      bytes_.assign(static_cast<std::size_t>((range.end - range.begin) * encoder.row_bytes()), std::byte{0});
+      for_each_piece({range.begin, std::min(n, range.end)}, options_.threads, [&](Range piece) {
+        encode_rows(part, piece, bytes_.data() + (piece.begin - range.begin) * encoder.row_bytes(), encoder);
       });
       write(bytes_.data(), bytes_.size());
     }
-    write(scales.data(), scales.size() * sizeof(float));
-    const std::string tag = int8_tag(synthetic_rotate_group(k));
-    write(tag.data(), tag.size());
+    for (const LayerEncoder::Companion& c : encoder.companions()) write(c.bytes.data(), c.bytes.size());
+    write(encoder.tag().data(), encoder.tag().size());
   }
 
-  void int8_rows(const Part& part, Range rows, std::int8_t* codes, float* scales) const {
+  // work(index, row) for the bf16 rows of a part.
+  template <typename Work>
+  void for_rows(const Part& part, Range rows, const Work& work) const {
     const std::int64_t k = part.shape[1];
-    const auto width = static_cast<std::size_t>(k);
     const auto generator = TensorGenerator::weight(part.key(), part.shape, options_.seed);
-    std::vector<BF16> row(width);
-    std::vector<float> scratch(width);
+    std::vector<BF16> row(static_cast<std::size_t>(k));
     for (std::int64_t r = rows.begin; r < rows.end; ++r) {
       generator.stored(DType::kBF16, r * k, (r + 1) * k, reinterpret_cast<std::byte*>(row.data()));
-      const std::span<std::int8_t> out(codes + (r - rows.begin) * k, width);
-      scales[r - rows.begin] = quantize_int8_row(row, synthetic_rotate_group(k), out, scratch);
+      work(r, row);
     }
+  }
+
+  void encode_rows(const Part& part, Range rows, std::byte* out, LayerEncoder& encoder) const {
+    std::vector<float> scratch(static_cast<std::size_t>(part.shape[1]));
+    for_rows(part, rows, [&](std::int64_t r, const std::vector<BF16>& row) {
+      encoder.encode_row(r, row, out + (r - rows.begin) * encoder.row_bytes(), scratch);
+    });
+  }
+
+  // The largest magnitude of the bf16 weight; bits of bf16 magnitudes order like integers.
+  float largest(const Part& part) const {
+    std::atomic<std::uint16_t> bits = 0;
+    for_each_piece({0, part.shape[0]}, options_.threads, [&](Range piece) {
+      std::uint16_t most = 0;
+      for_rows(part, piece, [&](std::int64_t, const std::vector<BF16>& row) {
+        for (const BF16 v : row) most = std::max(most, static_cast<std::uint16_t>(v.bits & 0x7FFF));
+      });
+      std::uint16_t seen = bits.load();
+      while (seen < most && !bits.compare_exchange_weak(seen, most)) {
+      }
+    });
+    return to_float(BF16{bits.load()});
   }
 
   const SynthOptions& options_;

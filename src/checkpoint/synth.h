@@ -12,7 +12,7 @@ namespace h3s::checkpoint {
 
 struct SynthOptions {
   spec::ModelSpec spec;
-  WeightFormat format = WeightFormat::kBF16;  // or kInt8Tensorwise: the four linears of every block
+  WeightFormat format = WeightFormat::kBF16;  // or a quantised one: of the four linears of every block
   std::uint64_t seed = 0;
   std::string prefix;  // of every key; the values do not depend on it
   int threads = 2;     // the bytes do not depend on it

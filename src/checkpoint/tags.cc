@@ -35,6 +35,15 @@ std::int64_t positive_field(const json& tag, const char* name, std::int64_t abse
   return value->get<std::int64_t>();
 }
 
+std::string text_field(const json& tag, const char* name, const std::string& absent,
+                       const std::string& where) {
+  const json* value = find_field(tag, name);
+  if (value == nullptr) return absent;
+  if (!value->is_string())
+    fail(Status::kBadFile, "{}: {} must be a string, got {}", where, name, value->type_name());
+  return value->get<std::string>();
+}
+
 QuantTag parse_tag(const json& tag, const std::string& key, const std::string& where) {
   const json* format = find_field(tag, "format");
   if (format == nullptr) fail(Status::kBadFile, "{}: the tag has no `format`", where);
@@ -44,7 +53,9 @@ QuantTag parse_tag(const json& tag, const std::string& key, const std::string& w
           .format = format->get<std::string>(),
           .full_precision_matmul = bool_field(tag, "full_precision_matrix_mult", where),
           .convrot = bool_field(tag, "convrot", where),
-          .convrot_group = positive_field(tag, "convrot_groupsize", QuantTag{}.convrot_group, where)};
+          .convrot_group = positive_field(tag, "convrot_groupsize", QuantTag{}.convrot_group, where),
+          .group_size = positive_field(tag, "group_size", QuantTag{}.group_size, where),
+          .linear_dtype = text_field(tag, "linear_dtype", QuantTag{}.linear_dtype, where)};
 }
 
 QuantTag read_tag_tensor(const io::SafetensorsReader& file, const io::TensorInfo& info) {
@@ -84,6 +95,39 @@ void add_metadata_tags(const io::SafetensorsReader& file, const std::string& pre
   }
 }
 
+const char* legacy_format(const io::SafetensorsReader& file, const io::TensorInfo& marker) {
+  switch (marker.dtype) {
+    case DType::kF8E4M3:
+    case DType::kF32:
+      return "float8_e4m3fn";
+    case DType::kF8E5M2:
+      return "float8_e5m2";
+    default:
+      fail(Status::kBadFile, "{}: {}: dtype must be F8_E4M3, F8_E5M2 or F32, got {}", file.path(),
+           io::printable(marker.name), dtype_name(marker.dtype));
+  }
+}
+
+// The marker's dtype is the format; two elements ask for full-precision products.
+void add_legacy_tags(const io::SafetensorsReader& file, const std::string& prefix,
+                     std::map<std::string, QuantTag>& tags) {
+  const io::TensorInfo* marker = file.find(prefix + kLegacyFp8Key);
+  if (marker == nullptr) return;
+  const std::string format = legacy_format(file, *marker);
+  constexpr std::string_view kScale = ".scale_weight";
+  for (const io::TensorInfo& info : file.tensors()) {
+    if (!info.name.starts_with(prefix) || !info.name.ends_with(kScale)) continue;
+    const std::string layer = info.name.substr(0, info.name.size() - kScale.size());
+    const QuantTag tag{.key = marker->name,
+                       .format = format,
+                       .full_precision_matmul = marker->elements() == 2,
+                       .legacy = true};
+    if (const auto [it, added] = tags.emplace(layer, tag); !added)
+      fail(Status::kBadFile, "{}: {}: contradicts the tag {}", file.path(), io::printable(info.name),
+           io::printable(it->second.key));
+  }
+}
+
 }  // namespace
 
 std::map<std::string, QuantTag> read_tags(const io::SafetensorsReader& file, const std::string& prefix) {
@@ -94,6 +138,7 @@ std::map<std::string, QuantTag> read_tags(const io::SafetensorsReader& file, con
     tags.emplace(layer, read_tag_tensor(file, info));
   }
   add_metadata_tags(file, prefix, tags);
+  add_legacy_tags(file, prefix, tags);
   return tags;
 }
 

@@ -19,16 +19,21 @@ struct QuantTag {
   bool full_precision_matmul = false;
   bool convrot = false;
   std::int64_t convrot_group = 256;
+  std::int64_t group_size = 16;       // W4A8
+  std::string linear_dtype = "int4";  // W4A4
+  bool legacy = false;                // from `scaled_fp8`: companions have their older names
   bool operator==(const QuantTag& other) const {
     return format == other.format && full_precision_matmul == other.full_precision_matmul &&
-           convrot == other.convrot && convrot_group == other.convrot_group;
+           convrot == other.convrot && convrot_group == other.convrot_group &&
+           group_size == other.group_size && linear_dtype == other.linear_dtype && legacy == other.legacy;
   }
 };
 
 // Layer (full name, prefix included) to its tag, from `LAYER.comfy_quant` tensors (U8, JSON text) under
-// `prefix` and from the metadata entry `_quantization_metadata`. Fields may lie in the tag or in its object
-// `params`. Throws Error(kBadFile) for a tag that is no JSON object, lacks `format`, has fields of the wrong
-// type, or contradicts the other source.
+// `prefix`, from the metadata entry `_quantization_metadata`, and from the legacy key `scaled_fp8`, which
+// tags every layer that has a `scale_weight`. Fields may lie in the tag or in its object `params`. Throws
+// Error(kBadFile) for a tag that is no JSON object, lacks `format`, has fields of the wrong type, or
+// contradicts the other source.
 std::map<std::string, QuantTag> read_tags(const io::SafetensorsReader& file, const std::string& prefix);
 
 }  // namespace h3s::checkpoint

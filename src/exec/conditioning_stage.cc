@@ -13,7 +13,8 @@ namespace {
 
 std::int64_t text_scratch_bytes(const spec::ModelSpec& spec, std::int64_t text_len, const Dials& dials) {
   model::Carver carver;
-  model::QuantScratch::take(carver, effective_dials(dials, spec, text_len).kv_chunk, spec.text_dim);
+  model::QuantScratch::take_with_numbers(carver, effective_dials(dials, spec, text_len).kv_chunk,
+                                         spec.text_dim);
   return carver.used_bytes();
 }
 
@@ -25,9 +26,10 @@ ConditioningStage::ConditioningStage(Context context, const spec::ModelSpec& spe
       spec_(spec),
       compute_(compute),
       sequence_(context, spec, compute, text_len, dials,
-                {.extra_scratch_bytes = text_scratch_bytes(spec, text_len, dials)}),
+                {.input_peaks = loader.sizes().blocks_need_peaks || loader.sizes().text_needs_peak,
+                 .extra_scratch_bytes = text_scratch_bytes(spec, text_len, dials)}),
       text_rows_(context, sequence_.dials().kv_chunk * spec.text_dim * element_bytes(compute), "text rows"),
-      slot_(context, loader.conditioning_bytes(), "text projection"),
+      slot_(context, loader.sizes().conditioning, "text projection"),
       drain_(context) {}
 
 void ConditioningStage::load(const WeightLoader& loader) {
@@ -36,7 +38,9 @@ void ConditioningStage::load(const WeightLoader& loader) {
   context_.backend.wait(Queue::kCompute, slot_.upload(used));
 }
 
-void ConditioningStage::project_text(const float* text) {
+// work(start, rows, text rows in the compute type on the device), chunk by chunk.
+template <typename Work>
+void ConditioningStage::for_text_chunks(const float* text, Work work) {
   const std::int64_t width = spec_.text_dim;
   const std::int64_t chunk = sequence_.dials().kv_chunk;
   for (std::int64_t start = 0; start < sequence_.tokens(); start += chunk) {
@@ -45,20 +49,35 @@ void ConditioningStage::project_text(const float* text) {
       std::transform(text + start * width, text + (start + rows) * width, static_cast<T*>(text_rows_.begin()),
                      [](float v) { return from_float<T>(v); });
     });
-    const std::int64_t row_bytes = width * element_bytes(compute_);
-    const auto* uploaded = static_cast<const std::byte*>(text_rows_.commit(rows * row_bytes));
+    work(start, rows,
+         static_cast<const std::byte*>(text_rows_.commit(rows * width * element_bytes(compute_))));
+    text_rows_.release();
+  }
+}
+
+void ConditioningStage::project_text(const float* text) {
+  const std::int64_t width = spec_.text_dim, row_bytes = width * element_bytes(compute_);
+  const model::LinearWeight& weight = weights_.condition_proj;
+  float* peak = sequence_.spare_peak();
+  if (weight.needs_peak())
+    for_text_chunks(text, [&](std::int64_t start, std::int64_t rows, const std::byte* uploaded) {
+      context_.in_pieces(Stage::kProject, rows, [&](std::int64_t first, std::int64_t count) {
+        model::measure_input(context_.backend, weight, uploaded + first * row_bytes, compute_, width, count,
+                             start + first == 0, peak);
+      });
+    });
+  for_text_chunks(text, [&](std::int64_t start, std::int64_t rows, const std::byte* uploaded) {
     auto* written = static_cast<std::byte*>(sequence_.x().write(start, rows));
     context_.in_pieces(Stage::kProject, rows, [&](std::int64_t first, std::int64_t count) {
       model::Carver carver(sequence_.scratch());
-      const auto input =
-          model::prepare_input(context_.backend, weights_.condition_proj, uploaded + first * row_bytes,
-                               compute_, width, count, model::QuantScratch::take(carver, count, width));
-      model::linear(context_.backend, weights_.condition_proj, input,
-                    written + first * sequence_.x().row_bytes(), compute_, spec_.hidden);
+      const auto quant = model::QuantScratch::take_with_numbers(carver, count, width);
+      const auto input = model::prepare_input(context_.backend, weight, uploaded + first * row_bytes,
+                                              compute_, width, count, quant, peak);
+      model::linear(context_.backend, weight, input, written + first * sequence_.x().row_bytes(), compute_,
+                    spec_.hidden);
     });
     sequence_.x().done_dirty();
-    text_rows_.release();
-  }
+  });
 }
 
 void ConditioningStage::normalise(RowStore& refined) {

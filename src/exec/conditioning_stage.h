@@ -23,6 +23,8 @@ class ConditioningStage {
 
  private:
   void load(const WeightLoader& loader);
+  template <typename Work>
+  void for_text_chunks(const float* text, Work work);
   void project_text(const float* text);
   void normalise(RowStore& refined);
 

@@ -33,6 +33,8 @@ std::string Dials::describe() const {
   if (schedule == Schedule::kHeadGroups && attention_out_on_device) text += " o=device";
   if (schedule == Schedule::kFlat && project_ahead) text += " ahead";
   if (schedule != Schedule::kResident && keep_projection_input) text += " keep";
+  if (resident_blocks > 0) text += fmt::format(" resident-blocks={}", resident_blocks);
+  if (weight_slots != Dials{}.weight_slots) text += fmt::format(" slots={}", weight_slots);
   return text;
 }
 

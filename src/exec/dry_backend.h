@@ -19,6 +19,8 @@ class DryBackend final : public kernels::Backend {
   void linear_int8(const kernels::LinearInt8Args&) override {}
   void quantize_rows(const kernels::QuantizeRowsArgs&) override {}
   void swiglu_quantize_rows(const kernels::SwigluQuantizeRowsArgs&) override {}
+  void quantize_float(const kernels::QuantizeFloatArgs&) override {}
+  void abs_max(const kernels::AbsMaxArgs&) override {}
   void rms_norm(const kernels::RmsNormArgs&) override {}
   void gated_residual(const kernels::GatedResidualArgs&) override {}
   void swiglu(const kernels::SwigluArgs&) override {}

@@ -3,57 +3,68 @@
 
 #include <array>
 #include <cstdint>
-#include <optional>
 #include <string>
 #include <vector>
 
 #include "checkpoint/checkpoint.h"
 #include "exec/session.h"
+#include "exec/weight_loader.h"
 #include "mem/accountant.h"
 #include "spec/layout.h"
 
 namespace h3s::exec {
 
-// What the caller holds beside the session, per space: backend workspace, sampler state, inputs.
-struct FixedBytes {
-  std::array<std::int64_t, mem::kNumSpaces> bytes{};
-  std::int64_t& operator[](mem::Space space) { return bytes[static_cast<std::size_t>(space)]; }
-  std::int64_t operator[](mem::Space space) const { return bytes[static_cast<std::size_t>(space)]; }
+// What the caller holds beside the session for all of the run: backend workspace, sampler state, inputs.
+struct Holding {
+  mem::Space space = mem::Space::kHost;
+  std::int64_t bytes = 0;
+  std::string tag;  // as in mem::Accountant::allocate
 };
+using Holdings = std::vector<Holding>;
 
 struct Footprint {
   std::array<mem::SpaceReport, mem::kNumSpaces> spaces;
   std::int64_t peak_bytes(mem::Space space) const {
     return spaces[static_cast<std::size_t>(space)].peak_bytes;
   }
+  std::int64_t device_bytes() const { return peak_bytes(mem::Space::kDevice); }
+  // Pinned memory is host memory.
+  std::int64_t ram_bytes() const { return peak_bytes(mem::Space::kPinned) + peak_bytes(mem::Space::kHost); }
 };
 
-// Exact peaks of constructing a Session and running it. Touches no tensor data. `device_is_host` as the
-// backend says.
-Footprint measure_footprint(const checkpoint::Checkpoint& checkpoint, const spec::Layout& layout,
-                            const SessionOptions& options, bool device_is_host, const FixedBytes& fixed = {});
+// Exact peaks of constructing a Session of one job and running it, for any dials; touches no tensor data.
+// What does not depend on the dials is found once: a measurement takes microseconds. Thread-safe.
+class FootprintMeter {
+ public:
+  // `device_is_host` as the backend says; the dials of `options` are not looked at. `layout` and the
+  // checkpoint must live as long as the meter.
+  FootprintMeter(const checkpoint::Checkpoint& checkpoint, const spec::Layout& layout,
+                 const SessionOptions& options, bool device_is_host, Holdings holdings = {});
+  // Of a loader that is there already.
+  FootprintMeter(const WeightLoader& loader, const spec::Layout& layout, const SessionOptions& options,
+                 bool device_is_host, Holdings holdings = {});
 
-// Budgets of the three spaces; kUnlimited where none was given.
+  Footprint measure(const Dials& dials) const;
+
+ private:
+  WeightLoader loader_;
+  const spec::Layout& layout_;
+  SessionOptions options_;
+  bool device_is_host_;
+  Holdings holdings_;
+};
+
+// One measurement, of the dials of `options`.
+Footprint measure_footprint(const checkpoint::Checkpoint& checkpoint, const spec::Layout& layout,
+                            const SessionOptions& options, bool device_is_host,
+                            const Holdings& holdings = {});
+
+// Budgets; kUnlimited where none was given.
 struct Budgets {
-  std::array<std::int64_t, mem::kNumSpaces> bytes{mem::kUnlimited, mem::kUnlimited, mem::kUnlimited};
-  // Pinned memory is host memory: the two together stay within this.
-  std::int64_t ram_bytes = mem::kUnlimited;
+  std::int64_t device_bytes = mem::kUnlimited;
+  std::int64_t ram_bytes = mem::kUnlimited;  // pinned and other host memory together
 };
 
 bool fits(const Footprint& footprint, const Budgets& budgets);
-
-// Dials from the roomiest to the tightest: what choose_dials tries in turn.
-std::vector<Dials> dial_ladder(const spec::ModelSpec& spec, std::int64_t tokens);
-
-// The first of the ladder that fits. Throws Error(kOverBudget) naming the budgets, the tightest plan's needs
-// and its largest holders: that plan's bytes are the smallest budgets that work.
-Dials choose_dials(const checkpoint::Checkpoint& checkpoint, const spec::Layout& layout,
-                   SessionOptions options, bool device_is_host, const FixedBytes& fixed,
-                   const Budgets& budgets);
-
-// For explicit dials: throws the same refusal when they do not fit.
-void require_fit(const checkpoint::Checkpoint& checkpoint, const spec::Layout& layout,
-                 const SessionOptions& options, bool device_is_host, const FixedBytes& fixed,
-                 const Budgets& budgets);
 
 }  // namespace h3s::exec

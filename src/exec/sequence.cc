@@ -67,6 +67,8 @@ Dials effective_dials(Dials dials, const spec::ModelSpec& spec, std::int64_t tok
              .kv_chunk = tokens,
              .mlp_chunk = tokens,
              .head_chunk = tokens,
+             .resident_blocks = dials.resident_blocks,
+             .weight_slots = dials.weight_slots,
              .min_tokens = dials.min_tokens};
   return dials;
 }
@@ -88,7 +90,10 @@ Sequence::Sequence(Context context, const spec::ModelSpec& spec, DType compute, 
   };
   if (grouped) {
     q_ = allocate("q of the heads attended", head_bytes);
-    const bool on_device = dials_.schedule == Schedule::kHeadGroups && dials_.attention_out_on_device;
+  }
+  if (grouped || needs.input_peaks) {
+    const bool on_device =
+        !grouped || (dials_.schedule == Schedule::kHeadGroups && dials_.attention_out_on_device);
     // A staging slot holds a query chunk of one group or an MLP chunk of all heads, whichever is larger.
     const std::int64_t query_rows = (dials_.q_chunk * heads + spec.heads - 1) / spec.heads;
     o_.emplace(context, on_device ? mem::Space::kDevice : mem::Space::kPinned, tokens,
@@ -98,7 +103,12 @@ Sequence::Sequence(Context context, const spec::ModelSpec& spec, DType compute, 
   kv_[0] = {allocate("k of the heads attended", head_bytes), allocate("v of the heads attended", head_bytes)};
   if (dials_.project_ahead)
     kv_[1] = {allocate("k of the heads to come", head_bytes), allocate("v of the heads to come", head_bytes)};
+  if (needs.input_peaks)
+    peaks_ = allocate("peaks of inputs", static_cast<std::int64_t>(sizeof(model::InputPeaks)));
   scratch_ = allocate("scratch of a chunk", std::max(scratch_bytes(), needs.extra_scratch_bytes));
+  if (dials_.keep_projection_input && needs.kept_input_row_bytes > 0)
+    kept_.emplace(context, home_of_x(dials_.schedule), tokens, needs.kept_input_row_bytes, dials_.kv_chunk,
+                  "input of the projections");
   if (!needs.rotates) return;
   rotation_.emplace(context, home_of_x(dials_.schedule), tokens, kRopeColumns * element_bytes(compute),
                     dials_.kv_chunk, "rotation of the positions");
@@ -118,7 +128,8 @@ std::int64_t Sequence::scratch_bytes() const {
   ProjectionScratch(query_project, spec_, compute_, std::min(dials_.kv_chunk, dials_.q_chunk), spec_.heads,
                     1);
   model::MlpScratch{}.take(query_mlp, spec_, compute_, std::min(dials_.mlp_chunk, dials_.q_chunk));
-  return std::max({project.used_bytes(), query_project.used_bytes(), query_mlp.used_bytes()});
+  return std::max(
+      {project.used_bytes(), query_project.used_bytes(), query_mlp.used_bytes(), o_ ? mlp.used_bytes() : 0});
 }
 
 void Sequence::run_block(const BlockContext& block) {
@@ -156,11 +167,8 @@ void Sequence::project(const BlockContext& block, std::int64_t start, std::int64
   const std::int64_t parts = (targets.q != nullptr) + (targets.k != nullptr) + (targets.v != nullptr);
   const ProjectionScratch scratch(carver, spec_, compute_, rows, targets.count, parts);
   const model::LinearWeight& qkv = block.weights.qkv;
-  model::Chunk chunk{.token0 = start,
-                     .rows = rows,
-                     .modulate = block.modulation.table != nullptr,
-                     .modulation = block.modulation,
-                     .rope = rotation_ ? rotation_->read(start, rows) : nullptr};
+  model::Chunk chunk = chunk_of(block, start, rows);
+  if (rotation_) chunk.rope = rotation_->read(start, rows);
   model::ProjectionInputSpace space = scratch.input;
   if (from == Input::kMakeAndKeep)
     space = model::kept_input_space(spec_, qkv, rows, kept_->write(start, rows), scratch.input);
@@ -214,6 +222,7 @@ void Sequence::attend(std::int64_t heads, const void* q, std::int64_t q_head_str
 
 void Sequence::run_resident(const BlockContext& block) {
   block.phases.enter(Phase::kKv);
+  measure_qkv_inputs(block);
   for_chunks(tokens_, dials_.kv_chunk, [&](std::int64_t start, std::int64_t rows) {
     const model::HeadTargets targets{.first = 0,
                                      .count = spec_.heads,
@@ -224,6 +233,7 @@ void Sequence::run_resident(const BlockContext& block) {
   });
   for_chunks(tokens_, dials_.q_chunk,
              [&](std::int64_t start, std::int64_t rows) { resident_queries(block, start, rows); });
+  if (o_) finish_all(block);
 }
 
 // Queries [start, start + rows): only their own rows of x are read and written, so x may change in place
@@ -242,6 +252,12 @@ void Sequence::resident_queries(const BlockContext& block, std::int64_t start, s
     project(block, start + first, count, Input::kMake, targets, carver);
   });
   block.phases.enter(Phase::kAttn);
+  if (o_) {
+    void* o = o_->write(start, rows);
+    attend(spec_.heads, query.q, rows * spec_.head_dim, kv_[0], rows, o, spec_.inner());
+    measure_attended(block, start, rows, {.count = spec_.heads}, o, spec_.inner());
+    return o_->done_dirty();
+  }
   attend(spec_.heads, query.q, rows * spec_.head_dim, kv_[0], rows, query.o, spec_.inner());
   block.phases.enter(Phase::kMlp);
   for_chunks(rows, dials_.mlp_chunk, [&](std::int64_t first, std::int64_t count) {
@@ -257,15 +273,109 @@ Sequence::HeadGroup Sequence::group_at(std::int64_t first_head) const {
 
 void Sequence::run_grouped(const BlockContext& block) {
   x_.begin_phase();
+  measure_qkv_inputs(block);
   for_chunks(tokens_, dials_.q_chunk,
              [&](std::int64_t start, std::int64_t rows) { project_group(block, group_at(0), start, rows); });
   if (kept_) kept_->begin_phase();
   for (std::int64_t head = 0; head < spec_.heads; head += dials_.head_group) attend_group(block, head);
+  finish_all(block);
+}
+
+// work(piece, its rows of x): ops that may be done again until the last of them has been started.
+template <typename Work>
+void Sequence::in_mlp_pieces(const model::Chunk& chunk, void* x, Work work) {
+  context_.in_pieces(Stage::kMlp, chunk.rows, [&](std::int64_t first, std::int64_t count) {
+    work(chunk.piece(first, count, compute_), static_cast<std::byte*>(x) + first * x_.row_bytes());
+  });
+}
+
+void Sequence::finish_attention(const BlockContext& block, const model::Chunk& chunk, const void* o, void* x,
+                                const model::MlpScratch& scratch) {
+  const std::int64_t o_row_bytes = spec_.inner() * element_bytes(compute_);
+  in_mlp_pieces(chunk, x, [&](const model::Chunk& piece, void* rows) {
+    const auto* attended = static_cast<const std::byte*>(o) + (piece.token0 - chunk.token0) * o_row_bytes;
+    model::attention_out(context_.backend, spec_, compute_, block.weights, piece, attended, rows, scratch);
+  });
+}
+
+void Sequence::finish_mlp(const BlockContext& block, const model::Chunk& chunk, void* x,
+                          const model::MlpScratch& scratch) {
+  in_mlp_pieces(chunk, x, [&](const model::Chunk& piece, void* rows) {
+    model::mlp(context_.backend, spec_, compute_, block.weights, piece, rows, scratch);
+  });
+}
+
+void Sequence::finish_all(const BlockContext& block) {
   block.phases.enter(Phase::kMlp);
   o_->begin_phase();
+  if (block.weights.needs_peaks()) return finish_all_with_peaks(block);
   for_chunks(tokens_, dials_.mlp_chunk, [&](std::int64_t start, std::int64_t rows) {
     finish_rows(block, start, rows, o_->read(start, rows), Carver(scratch_.data()));
     o_->done();
+  });
+}
+
+// A peak is complete when the pass that measures it is.
+void Sequence::finish_all_with_peaks(const BlockContext& block) {
+  const auto pass = [&](auto work) {
+    x_.begin_phase();
+    for_chunks(tokens_, dials_.mlp_chunk, [&](std::int64_t start, std::int64_t rows) {
+      Carver carver(scratch_.data());
+      model::MlpScratch scratch;
+      scratch.take(carver, spec_, compute_, rows);
+      work(chunk_of(block, start, rows), x_.read(start, rows), scratch);
+    });
+  };
+  kernels::Backend& backend = context_.backend;
+  pass([&](const model::Chunk& chunk, void* x, const model::MlpScratch& scratch) {
+    finish_attention(block, chunk, o_->read(chunk.token0, chunk.rows), x, scratch);
+    o_->done();
+    in_mlp_pieces(chunk, x, [&](const model::Chunk& piece, void* rows) {
+      model::measure_fc1_input(backend, spec_, compute_, block.weights, piece, rows, scratch);
+    });
+    x_.done_dirty();
+  });
+  if (block.weights.fc2.needs_peak())
+    pass([&](const model::Chunk& chunk, void* x, const model::MlpScratch& scratch) {
+      in_mlp_pieces(chunk, x, [&](const model::Chunk& piece, const void* rows) {
+        model::measure_fc2_input(backend, spec_, compute_, block.weights, piece, rows, scratch);
+      });
+      x_.done();
+    });
+  pass([&](const model::Chunk& chunk, void* x, const model::MlpScratch& scratch) {
+    finish_mlp(block, chunk, x, scratch);
+    x_.done_dirty();
+  });
+}
+
+void Sequence::measure_qkv_inputs(const BlockContext& block) {
+  if (!block.weights.qkv.needs_peak()) return;
+  block.phases.enter(Phase::kKv);
+  for_chunks(tokens_, dials_.kv_chunk, [&](std::int64_t start, std::int64_t rows) {
+    Carver carver(scratch_.data());
+    const auto space = model::ProjectionInputSpace::take(carver, spec_, compute_, rows);
+    const model::Chunk chunk = chunk_of(block, start, rows);
+    const auto* x = static_cast<const std::byte*>(x_.read(start, rows));
+    context_.in_pieces(Stage::kProject, rows, [&](std::int64_t first, std::int64_t count) {
+      model::measure_qkv_input(context_.backend, spec_, compute_, block.weights,
+                               chunk.piece(first, count, compute_), x + first * x_.row_bytes(), space);
+    });
+    x_.done();
+  });
+}
+
+// o: the columns of the group's heads in rows [start, start + rows), `stride` elements apart.
+void Sequence::measure_attended(const BlockContext& block, std::int64_t start, std::int64_t rows,
+                                const HeadGroup& group, const void* o, std::int64_t stride) {
+  model::LinearWeight columns = block.weights.out;
+  if (!columns.needs_peak()) return;
+  columns.k = group.count * spec_.head_dim;
+  if (columns.pre_scale != nullptr) columns.pre_scale += group.first * spec_.head_dim;
+  context_.in_pieces(Stage::kAttend, rows, [&](std::int64_t first, std::int64_t count) {
+    model::measure_input(context_.backend, columns,
+                         static_cast<const std::byte*>(o) + first * stride * element_bytes(compute_),
+                         compute_, stride, count, start + first == 0 && group.first == 0,
+                         &peaks_.as<model::InputPeaks>()->out);
   });
 }
 
@@ -280,7 +390,7 @@ void Sequence::attend_group(const BlockContext& block, std::int64_t head) {
   };
   for_chunks(tokens_, dials_.q_chunk, [&](std::int64_t start, std::int64_t rows) {
     block.phases.enter(Phase::kAttn);
-    attend_queries(group, start, rows);
+    attend_queries(block, group, start, rows);
     if (dials_.project_ahead) project_next(start, rows);
   });
   if (!dials_.project_ahead) for_chunks(tokens_, dials_.q_chunk, project_next);
@@ -305,35 +415,33 @@ void Sequence::project_group(const BlockContext& block, const HeadGroup& group, 
   });
 }
 
-void Sequence::attend_queries(const HeadGroup& group, std::int64_t start, std::int64_t rows) {
+void Sequence::attend_queries(const BlockContext& block, const HeadGroup& group, std::int64_t start,
+                              std::int64_t rows) {
   const std::int64_t head_bytes = spec_.head_dim * element_bytes(compute_);
   const RowStore::Window o =
       o_->write_columns(start, rows, group.first * head_bytes, group.count * head_bytes);
-  attend(group.count, head_row(q_, start), tokens_ * spec_.head_dim, *group.kv, rows, o.data,
-         o.pitch_bytes / element_bytes(compute_));
+  const std::int64_t stride = o.pitch_bytes / element_bytes(compute_);
+  attend(group.count, head_row(q_, start), tokens_ * spec_.head_dim, *group.kv, rows, o.data, stride);
+  measure_attended(block, start, rows, group, o.data, stride);
   o_->done_dirty();
+}
+
+model::Chunk Sequence::chunk_of(const BlockContext& block, std::int64_t start, std::int64_t rows) const {
+  return {.token0 = start,
+          .rows = rows,
+          .modulate = block.modulation.table != nullptr,
+          .modulation = block.modulation,
+          .peaks = peaks_.as<model::InputPeaks>()};
 }
 
 void Sequence::finish_rows(const BlockContext& block, std::int64_t start, std::int64_t rows, const void* o,
                            Carver carver) {
   model::MlpScratch scratch;
   scratch.take(carver, spec_, compute_, rows);
-  const model::Chunk chunk{.token0 = start,
-                           .rows = rows,
-                           .modulate = block.modulation.table != nullptr,
-                           .modulation = block.modulation};
+  const model::Chunk chunk = chunk_of(block, start, rows);
   auto* x = static_cast<std::byte*>(x_.read(start, rows));
-  const auto* attended = static_cast<const std::byte*>(o);
-  const std::int64_t o_row_bytes = spec_.inner() * element_bytes(compute_);
-  context_.in_pieces(Stage::kMlp, rows, [&](std::int64_t first, std::int64_t count) {
-    model::attention_out(context_.backend, spec_, compute_, block.weights,
-                         chunk.piece(first, count, compute_), attended + first * o_row_bytes,
-                         x + first * x_.row_bytes(), scratch);
-  });
-  context_.in_pieces(Stage::kMlp, rows, [&](std::int64_t first, std::int64_t count) {
-    model::mlp(context_.backend, spec_, compute_, block.weights, chunk.piece(first, count, compute_),
-               x + first * x_.row_bytes(), scratch);
-  });
+  finish_attention(block, chunk, o, x, scratch);
+  finish_mlp(block, chunk, x, scratch);
   x_.done_dirty();
 }
 

@@ -15,6 +15,10 @@
 // group keeps them where x is at home, the others read them instead of x: no norm, and half of the bytes when
 // quantised.
 //
+// A linear whose input has one scale for all rows (nvfp4 without input_scale) waits until all rows have been
+// seen: O is kept whole in every schedule, and the end of a block becomes passes: out_proj and residual; for
+// fc2 its input once for the peak; the MLP.
+//
 // The schedule decides where bytes are and when; every op sees the same rows and computes the same values.
 #pragma once
 
@@ -46,6 +50,7 @@ class Sequence {
  public:
   struct Needs {
     bool rotates = false;
+    bool input_peaks = false;               // some block has BlockWeights::needs_peaks()
     std::int64_t extra_scratch_bytes = 0;   // what stages outside the blocks need at least; see scratch()
     std::int64_t kept_input_row_bytes = 0;  // of the blocks to come; 0: dials that keep inputs are not used
   };
@@ -64,6 +69,8 @@ class Sequence {
 
   // Device scratch, free for others outside run_block().
   void* scratch() const { return scratch_.data(); }
+  // Device memory for one peak, free for others outside run_block(); null without Needs::input_peaks.
+  float* spare_peak() const { return peaks_.as<float>(); }
 
  private:
   struct KeyValues {
@@ -85,12 +92,25 @@ class Sequence {
   void project_group(const BlockContext& block, const HeadGroup& group, std::int64_t start,
                      std::int64_t rows);
   void attend_group(const BlockContext& block, std::int64_t head);
-  void attend_queries(const HeadGroup& group, std::int64_t start, std::int64_t rows);
+  void attend_queries(const BlockContext& block, const HeadGroup& group, std::int64_t start,
+                      std::int64_t rows);
   void attend(std::int64_t heads, const void* q, std::int64_t q_head_stride, const KeyValues& kv,
               std::int64_t rows, void* o, std::int64_t o_token_stride);
   void resident_queries(const BlockContext& block, std::int64_t start, std::int64_t rows);
   void finish_rows(const BlockContext& block, std::int64_t start, std::int64_t rows, const void* o,
                    model::Carver carver);
+  void finish_all(const BlockContext& block);
+  template <typename Work>
+  void in_mlp_pieces(const model::Chunk& chunk, void* x, Work work);
+  void finish_attention(const BlockContext& block, const model::Chunk& chunk, const void* o, void* x,
+                        const model::MlpScratch& scratch);
+  void finish_mlp(const BlockContext& block, const model::Chunk& chunk, void* x,
+                  const model::MlpScratch& scratch);
+  void finish_all_with_peaks(const BlockContext& block);
+  void measure_qkv_inputs(const BlockContext& block);
+  void measure_attended(const BlockContext& block, std::int64_t start, std::int64_t rows,
+                        const HeadGroup& group, const void* o, std::int64_t stride);
+  model::Chunk chunk_of(const BlockContext& block, std::int64_t start, std::int64_t rows) const;
   void* head_row(const mem::Buffer& buffer, std::int64_t row) const;
   std::int64_t scratch_bytes() const;
 
@@ -100,11 +120,12 @@ class Sequence {
   std::int64_t tokens_;
   Dials dials_;
   RowStore x_;
-  std::optional<RowStore> o_;     // grouped schedules: [tokens, I] C
+  std::optional<RowStore> o_;     // grouped schedules, and with peaks_: [tokens, I] C
   std::optional<RowStore> kept_;  // [tokens, model::kept_input_row_bytes]
   mem::Buffer q_;                 // grouped schedules: [heads of a group][tokens][128] C
   KeyValues kv_[2];               // the second one when projecting ahead
   mem::Buffer scratch_;
+  mem::Buffer peaks_;  // InputPeaks, where some block needs them
   std::optional<UploadRing> positions_;
   std::optional<RowStore> rotation_;  // [tokens, 96] C: cos and sin of a token's position, where x is at home
 };

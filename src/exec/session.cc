@@ -12,6 +12,13 @@ using kernels::Queue;
 
 namespace {
 
+const checkpoint::Checkpoint& with_data(const checkpoint::Checkpoint& checkpoint) {
+  if (!checkpoint.has_data())
+    fail(Status::kInvalidArgument, "[session] {} has shapes but no data: it can be planned, not run",
+         checkpoint.file().path());
+  return checkpoint;
+}
+
 // What everything in a session stands on: there before the rest is built, and after it is gone.
 struct SessionGround {
   SessionMemory memory;
@@ -33,20 +40,19 @@ class PlanCheck final : public PhaseObserver {
 }  // namespace
 
 struct Session::Impl : SessionGround, SessionState {
-  Impl(kernels::Backend& backend, mem::Accountant& books, const checkpoint::Checkpoint& model,
+  Impl(kernels::Backend& backend, mem::Accountant& books, const WeightLoader& weights,
        const spec::Layout& job, const SessionOptions& opts)
-      : SessionGround{open_session_memory(books, model, job, opts, backend.device_is_host()),
+      : SessionGround{open_session_memory(books, weights, job, opts, backend.device_is_host()),
                       {backend, books},
                       StageLimits(opts.warn)},
-        SessionState(Context{traffic, memory.arena, &limits}, model, job, memory.options),
+        SessionState(Context{traffic, memory.arena, &limits}, weights, job, memory.options),
         constructed(memory.arena.position()),
         plan_check(memory.arena) {
     phases.add(plan_check);
     if (opts.warn && options.dials.weight_slots < opts.dials.weight_slots)
       opts.warn(
           "the system refused to pin as much host memory as was planned; weights pass through one slot, and "
-          "do "
-          "not arrive while others compute");
+          "do not arrive while others compute");
   }
 
   const std::size_t constructed;  // where set_conditioning() stands in the arena's plan
@@ -86,7 +92,7 @@ void Session::Impl::run_blocks() {
     sequence.run_block(
         {.weights = weights, .modulation = time.modulation(weights.adaln), .phases = block_phases});
     ring.release();
-    ring.prefetch(fmt::format("blocks.{}", (i + 1) % spec.layers), /*adaln=*/true);
+    ring.prefetch_after(i);
     if (row_tap) tap(fmt::format("block{}", i));
     if (block_callback) block_callback(i, spec.layers);
   }
@@ -109,7 +115,9 @@ void Session::Impl::tap(const std::string& name) {
 Session::Session(kernels::Backend& backend, mem::Accountant& accountant,
                  const checkpoint::Checkpoint& checkpoint, const spec::Layout& layout,
                  const SessionOptions& options)
-    : impl_(std::make_unique<Impl>(backend, accountant, checkpoint, layout, options)) {
+    : impl_(std::make_unique<Impl>(
+          backend, accountant, WeightLoader(with_data(checkpoint), options.compute, backend.device_is_host()),
+          layout, options)) {
   impl_->load_globals();
   impl_->sequence.prepare_rotation(layout, impl_->globals.inv_freq);
 }

@@ -8,13 +8,12 @@
 
 namespace h3s::exec {
 
-mem::Recording record_session(mem::Accountant& books, const checkpoint::Checkpoint& checkpoint,
-                              const spec::Layout& layout, const SessionOptions& options,
-                              bool device_is_host) {
+mem::Recording record_session(mem::Accountant& books, const WeightLoader& loader, const spec::Layout& layout,
+                              const SessionOptions& options, bool device_is_host) {
   mem::Recording recording;
   books.observe(std::ref(recording));
   DryBackend backend(device_is_host);
-  const SessionState state(Context{backend, books}, checkpoint, layout, options);
+  const SessionState state(Context{backend, books}, loader, layout, options);
   state.make_conditioning_stage();
   books.observe({});  // what the session holds, it holds to its end
   return recording;
@@ -22,10 +21,10 @@ mem::Recording record_session(mem::Accountant& books, const checkpoint::Checkpoi
 
 namespace {
 
-mem::Placement place_session(const checkpoint::Checkpoint& checkpoint, const spec::Layout& layout,
+mem::Placement place_session(const WeightLoader& loader, const spec::Layout& layout,
                              const SessionOptions& options, bool device_is_host) {
   mem::Accountant books(mem::make_dry_allocator());
-  return mem::place(record_session(books, checkpoint, layout, options, device_is_host).buffers());
+  return mem::place(record_session(books, loader, layout, options, device_is_host).buffers());
 }
 
 struct Attempt {
@@ -45,13 +44,13 @@ std::vector<Attempt> attempts(const SessionOptions& options, bool device_is_host
 
 }  // namespace
 
-SessionMemory open_session_memory(mem::Accountant& accountant, const checkpoint::Checkpoint& checkpoint,
+SessionMemory open_session_memory(mem::Accountant& accountant, const WeightLoader& loader,
                                   const spec::Layout& layout, const SessionOptions& options,
                                   bool device_is_host) {
   const std::vector<Attempt> list = attempts(options, device_is_host);
   for (const Attempt& attempt : list) try {
       return {attempt.options,
-              {accountant, place_session(checkpoint, layout, attempt.options, device_is_host), "the session",
+              {accountant, place_session(loader, layout, attempt.options, device_is_host), "the session",
                attempt.pinning}};
     } catch (const mem::Refused& refused) {
       if (refused.space() != mem::Space::kPinned || &attempt == &list.back()) throw;

@@ -16,7 +16,7 @@
 namespace h3s::exec {
 
 struct SessionState {
-  SessionState(Context context, const checkpoint::Checkpoint& checkpoint, const spec::Layout& layout,
+  SessionState(Context context, const WeightLoader& loader, const spec::Layout& layout,
                const SessionOptions& options);
 
   // The refiner's own sequence: lives during set_conditioning() only.

@@ -21,7 +21,9 @@ void TimeStage::Buffers::take(Carver& carver, const spec::ModelSpec& spec, DType
   adaln = carver.take<float>(kMaxTimesteps * spec::kModalities * kTableColumns * d);
   table = carver.take_bytes(kMaxTimesteps * spec::kModalities * kTableColumns * d * element_bytes(compute));
   final_rows = carver.take<float>(kMaxTimesteps * 2 * d);
-  quant = model::QuantScratch::take(carver, kMaxTimesteps, std::max(spec.time_dim, spec.time_hidden));
+  peak = carver.take<float>(1);
+  quant = model::QuantScratch::take_with_numbers(carver, kMaxTimesteps,
+                                                 std::max(spec.time_dim, spec.time_hidden));
 }
 
 TimeStage::TimeStage(Context context, const spec::ModelSpec& spec, DType compute)
@@ -75,9 +77,13 @@ void TimeStage::embed(const model::GlobalWeights& weights, const float* curve_ta
   upload_.release();
 }
 
+// All timesteps of a step are projected at once: their rows are the whole input.
 void TimeStage::project(const model::LinearWeight& weight, float* y) {
+  if (weight.needs_peak())
+    model::measure_input(context_.backend, weight, buffers_.input, embedding_dtype(), spec_.time_dim, count_,
+                         /*first=*/true, buffers_.peak);
   const auto input = model::prepare_input(context_.backend, weight, buffers_.input, embedding_dtype(),
-                                          spec_.time_dim, count_, buffers_.quant);
+                                          spec_.time_dim, count_, buffers_.quant, buffers_.peak);
   model::linear(context_.backend, weight, input, y, DType::kF32, weight.n);
 }
 

@@ -44,6 +44,7 @@ class TimeStage {
     float* adaln = nullptr;       // [4, 18D]
     void* table = nullptr;        // [12, 6D] C
     float* final_rows = nullptr;  // [4, 2D]
+    float* peak = nullptr;        // of `input`, for an AdaLN weight that needs it
     model::QuantScratch quant;    // [4, max(time_dim, time_hidden)]
     void take(model::Carver& carver, const spec::ModelSpec& spec, DType compute);
   };

@@ -3,14 +3,17 @@
 #include <algorithm>
 #include <array>
 #include <cstring>
+#include <vector>
 
 #include "base/dispatch.h"
-#include "checkpoint/quantize_int8.h"
+#include "checkpoint/formats.h"
 #include "model/block.h"
 
 namespace h3s::exec {
 
+using checkpoint::Activation;
 using checkpoint::LinearSource;
+using checkpoint::StoredLayer;
 using checkpoint::WeightFormat;
 using model::LinearWeight;
 
@@ -59,17 +62,19 @@ class WeightLoader::Builder {
   LinearWeight compute_linear(const std::string& layer) {
     const LinearSource source = loader_.checkpoint_.linear(layer);
     LinearWeight weight = geometry(source, computes_bf16());
-    if (source.format == WeightFormat::kInt8Tensorwise)
-      int8_matrix(source, weight);
-    else
+    if (source.plain())
       float_matrix(source, weight);
+    else if (!computes_bf16() || source.activation == Activation::kNone)
+      dequantised_matrix(source, weight);
+    else
+      quantised_matrix(source, weight);
     return weight;
   }
 
   // An f32 island: stored values, or bf16 ones in a file with quantisation tags.
   LinearWeight island(const std::string& layer) {
     const LinearSource source = loader_.checkpoint_.linear(layer);
-    if (source.format == WeightFormat::kInt8Tensorwise) return compute_linear(layer);
+    if (!source.plain()) return compute_linear(layer);
     const bool round = loader_.checkpoint_.quantised();
     LinearWeight weight = geometry(source, round);
     weight.dtype = DType::kF32;
@@ -128,45 +133,107 @@ class WeightLoader::Builder {
     weight.data = device;
   }
 
-  void int8_matrix(const LinearSource& source, LinearWeight& weight) {
-    if (!computes_bf16()) {
-      dequantised_matrix(source, weight);
-      return;
+  void quantised_matrix(const LinearSource& source, LinearWeight& weight) {
+    switch (source.activation) {
+      case Activation::kNone:
+        break;
+      case Activation::kInt4:
+        weight.row_code = kernels::RowCode::kInt4;
+        [[fallthrough]];
+      case Activation::kInt8:
+        return int8_matrix(source, weight);
+      case Activation::kE4M3:
+        return coded_float_matrix(source, weight, kernels::FloatCode::kE4M3);
+      case Activation::kE5M2:
+        return coded_float_matrix(source, weight, kernels::FloatCode::kE5M2);
+      case Activation::kMxfp8:
+        return coded_float_matrix(source, weight, kernels::FloatCode::kMxfp8);
+      case Activation::kNvfp4:
+        return coded_float_matrix(source, weight, kernels::FloatCode::kNvfp4);
     }
+  }
+
+  void int8_matrix(const LinearSource& source, LinearWeight& weight) {
     weight.dtype = DType::kI8;
     weight.rotate_group = source.rotate_group;
     weight.scale = row_scales(source);
-    weight.data = matrix_as_stored(*source.weight);
+    const bool as_stored = source.format == WeightFormat::kInt8Tensorwise;
+    weight.fused_swiglu = as_stored;  // stock fuses it for this format alone
+    weight.data =
+        as_stored ? matrix_as_stored(*source.weight) : decoded<std::int8_t>(source, rows_of(source).codes);
+  }
+
+  void coded_float_matrix(const LinearSource& source, LinearWeight& weight, kernels::FloatCode code) {
+    weight.dtype = DType::kBF16;
+    weight.float_code = code;
+    weight.input_scale = code == kernels::FloatCode::kMxfp8 ? 1.0f : source.input_scale;
+    weight.tensor_scale = source.tensor_scale;
+    if (source.pre_scale != nullptr) weight.pre_scale = vector(*source.pre_scale, true);
+    weight.data = decoded<BF16>(source, rows_of(source).values);
+  }
+
+  static const checkpoint::RowCodec& rows_of(const LinearSource& source) {
+    return checkpoint::format_row(source.format).rows;
+  }
+
+  // [n, k] of T, row by row.
+  template <typename T, typename DecodeRow>
+  T* decoded(const LinearSource& source, DecodeRow decode) {
+    T* device = carver_.take<T>(source.n * source.k);
+    if (T* dst = host(device)) {
+      const StoredLayer stored(loader_.checkpoint_.file(), source);
+      for (std::int64_t i = 0; i < source.n; ++i) decode(stored, i, dst + i * source.k);
+    }
+    return device;
   }
 
   // One scale a row, also where the file holds a single one.
   const float* row_scales(const LinearSource& source) {
     auto* device = carver_.take<float>(source.n);
-    if (float* dst = host(device))
-      for (std::int64_t i = 0; i < source.n; ++i) dst[i] = row_scale(source, i);
+    if (float* dst = host(device)) {
+      const StoredLayer stored(loader_.checkpoint_.file(), source);
+      for (std::int64_t i = 0; i < source.n; ++i) dst[i] = stored.row_scale(i);
+    }
     return device;
   }
-  float row_scale(const LinearSource& source, std::int64_t row) const {
-    return load_unaligned<float>(data(*source.scale), source.scale->elements() == 1 ? 0 : row);
+
+  // The weight itself in the compute type; factors of the input's columns become the weight's.
+  void dequantised_matrix(const LinearSource& source, LinearWeight& weight) {
+    weight.dtype = loader_.compute_;
+    const auto dequantize = rows_of(source).dequantize;
+    if (!computes_bf16()) {
+      const std::vector<float> factors = pre_scales(source);
+      weight.data = decoded<float>(source, [&](const StoredLayer& stored, std::int64_t row, float* out) {
+        dequantize(stored, row, DType::kF32, out);
+        for (std::size_t i = 0; i < factors.size(); ++i) out[i] *= factors[i];
+      });
+      return;
+    }
+    std::vector<float> exact(static_cast<std::size_t>(source.k));
+    weight.data = decoded<BF16>(source, [&](const StoredLayer& stored, std::int64_t row, BF16* out) {
+      dequantize(stored, row, DType::kBF16, exact.data());
+      for (std::size_t i = 0; i < exact.size(); ++i) out[i] = to_bf16(exact[i]);
+    });
   }
 
-  void dequantised_matrix(const LinearSource& source, LinearWeight& weight) {
-    weight.dtype = DType::kF32;
-    auto* device = carver_.take<float>(source.n * source.k);
-    weight.data = device;
-    float* dst = host(device);
-    if (dst == nullptr) return;
-    const auto k = static_cast<std::size_t>(source.k);
-    const auto* codes = reinterpret_cast<const std::int8_t*>(data(*source.weight));
-    for (std::int64_t i = 0; i < source.n; ++i, codes += k, dst += k)
-      checkpoint::dequantize_int8_row({codes, k}, row_scale(source, i), source.rotate_group,
-                                      std::span<float>(dst, k));
+  std::vector<float> pre_scales(const LinearSource& source) const {
+    if (source.pre_scale == nullptr) return {};
+    std::vector<float> factors(static_cast<std::size_t>(source.k));
+    convert_elements(source.pre_scale->dtype, data(*source.pre_scale), source.k, factors.data(),
+                     [](float v) { return v; });
+    return factors;
   }
 
   const WeightLoader& loader_;
   SlotMemory slot_;
   model::Carver carver_;
 };
+
+WeightLoader::WeightLoader(const checkpoint::Checkpoint& checkpoint, DType compute, bool device_is_host)
+    : checkpoint_(checkpoint),
+      compute_(compute),
+      device_is_host_(device_is_host),
+      sizes_(std::make_shared<WeightSizes>(measure())) {}
 
 model::BlockWeights WeightLoader::load_block(const std::string& prefix, bool adaln, SlotMemory slot,
                                              std::int64_t* used) const {
@@ -217,38 +284,25 @@ model::ConditioningWeights WeightLoader::load_conditioning(SlotMemory slot, std:
   return weights;
 }
 
-std::int64_t WeightLoader::block_slot_bytes() const {
-  std::int64_t most = 0, used = 0;
+WeightSizes WeightLoader::measure() const {
+  WeightSizes sizes;
+  load_globals({}, &sizes.globals);
+  sizes.text_needs_peak = load_conditioning({}, &sizes.conditioning).condition_proj.needs_peak();
   for (std::int64_t i = 0; i < checkpoint_.spec().layers; ++i) {
-    load_block(fmt::format("blocks.{}", i), true, {}, &used);
-    most = std::max(most, used);
+    const model::BlockWeights block =
+        load_block(fmt::format("blocks.{}", i), true, {}, &sizes.blocks.emplace_back());
+    sizes.kept_input_row =
+        std::max(sizes.kept_input_row, model::kept_input_row_bytes(checkpoint_.spec(), compute_, block.qkv));
+    sizes.largest_block = std::max(sizes.largest_block, sizes.blocks.back());
+    sizes.blocks_need_peaks |= block.needs_peaks();
   }
   for (std::int64_t i = 0; i < checkpoint_.spec().refiner_layers; ++i) {
-    load_block(fmt::format("token_refiner.blocks.{}", i), false, {}, &used);
-    most = std::max(most, used);
+    std::int64_t used = 0;
+    const model::BlockWeights block = load_block(fmt::format("token_refiner.blocks.{}", i), false, {}, &used);
+    sizes.blocks_need_peaks |= block.needs_peaks();
+    sizes.largest_refiner_block = std::max(sizes.largest_refiner_block, used);
   }
-  return most;
-}
-
-std::int64_t WeightLoader::kept_input_row_bytes() const {
-  std::int64_t most = 0, used = 0;
-  for (std::int64_t i = 0; i < checkpoint_.spec().layers; ++i) {
-    const model::BlockWeights block = load_block(fmt::format("blocks.{}", i), true, {}, &used);
-    most = std::max(most, model::kept_input_row_bytes(checkpoint_.spec(), compute_, block.qkv));
-  }
-  return most;
-}
-
-std::int64_t WeightLoader::global_bytes() const {
-  std::int64_t used = 0;
-  load_globals({}, &used);
-  return used;
-}
-
-std::int64_t WeightLoader::conditioning_bytes() const {
-  std::int64_t used = 0;
-  load_conditioning({}, &used);
-  return used;
+  return sizes;
 }
 
 void WeightLoader::will_need(const std::string& prefix) const {

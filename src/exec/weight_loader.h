@@ -1,15 +1,19 @@
 // From the checkpoint's bytes to weights in arithmetic form.
 //
 // Per tensor, the stock rules: matrices of blocks are stored in the compute type (bf16 when computing in
-// bf16; as in the file when computing in f32) or stay int8 codes; norms and biases are rounded to the compute
+// bf16; as in the file when computing in f32), stay or become int8 codes, or become the bf16 numbers of
+// floating-point codes; norms and biases are rounded to the compute
 // type and held as f32; the f32 islands (patch projections, heads, time embedder, AdaLN of the curve form)
-// keep their stored values, rounded to bf16 when the file carries quantisation tags. Computing in f32, int8
-// matrices are dequantised. A matrix whose stored bytes are already right, and aligned, is used where the
-// file is mapped when the device is the host; everything else is written into the slot.
+// keep their stored values, rounded to bf16 when the file carries quantisation tags. Computing in f32, and
+// where the file asks for full-precision products, quantised matrices are dequantised. A matrix whose stored
+// bytes are already right, and aligned, is used where the file is mapped when the device is the host;
+// everything else is written into the slot.
 #pragma once
 
 #include <cstdint>
+#include <memory>
 #include <string>
+#include <vector>
 
 #include "checkpoint/checkpoint.h"
 #include "model/carver.h"
@@ -24,17 +28,27 @@ struct SlotMemory {
   void* host = nullptr;
 };
 
+// Bytes that the weights ask for.
+struct WeightSizes {
+  // A slot for each unit of weights:
+  std::int64_t globals = 0, conditioning = 0;
+  std::vector<std::int64_t> blocks;  // of the network, in order
+  std::int64_t largest_block = 0;    // of those
+  std::int64_t largest_refiner_block = 0;
+  std::int64_t kept_input_row = 0;  // of any block but the refiner's: see model::kept_input_row_bytes()
+  // Whether a linear of any block, refiner included, or the text projection has one input scale for all rows
+  // that the file does not give: model::LinearWeight::needs_peak().
+  bool blocks_need_peaks = false, text_needs_peak = false;
+};
+
+// Copyable; copies share the sizes.
 class WeightLoader {
  public:
-  WeightLoader(const checkpoint::Checkpoint& checkpoint, DType compute, bool device_is_host)
-      : checkpoint_(checkpoint), compute_(compute), device_is_host_(device_is_host) {}
+  WeightLoader(const checkpoint::Checkpoint& checkpoint, DType compute, bool device_is_host);
 
-  // Bytes a slot needs for any block of the network, refiner included.
-  std::int64_t block_slot_bytes() const;
-  // Of any block but the refiner's: see model::kept_input_row_bytes().
-  std::int64_t kept_input_row_bytes() const;
-  std::int64_t global_bytes() const;
-  std::int64_t conditioning_bytes() const;
+  const checkpoint::Checkpoint& checkpoint() const { return checkpoint_; }
+  DType compute() const { return compute_; }
+  const WeightSizes& sizes() const { return *sizes_; }  // measured once, at construction
 
   // `prefix` is "blocks.7" or "token_refiner.blocks.0". Each fills `used` with the bytes written from the
   // slot's start.
@@ -49,9 +63,11 @@ class WeightLoader {
 
  private:
   class Builder;
+  WeightSizes measure() const;
   const checkpoint::Checkpoint& checkpoint_;
   DType compute_;
   bool device_is_host_;
+  std::shared_ptr<const WeightSizes> sizes_;
 };
 
 }  // namespace h3s::exec

@@ -1,45 +1,78 @@
-// Blocks of weights streamed through slots: one computes while the next arrives.
+// Weights of the blocks on the device: some stay there, the others stream through slots.
 //
-// Each slot is device memory for one block and, where the device is not the host, a pinned twin it is
-// uploaded from. One slot serves a device that is the host (weights stay where the file is mapped); two
-// overlap copy and compute.
+// A slot is device memory for one block and, where the device is not the host, a pinned twin it is uploaded
+// from. One slot serves a device that is the host (weights stay where the file is mapped); with two a block
+// arrives while the one before computes. A resident block has device memory of its own and is uploaded once,
+// by way of a slot's pinned side. The resident ones are spread evenly, so that the streamed ones have their
+// compute time to arrive in. Refiner blocks, which are larger where only the network's are quantised and run
+// when no block does, take the memory of all slots together.
 #pragma once
 
 #include <cstdint>
 #include <string>
 #include <vector>
 
+#include "exec/dials.h"
 #include "exec/memory.h"
 #include "exec/weight_loader.h"
 #include "exec/weight_slot.h"
 
 namespace h3s::exec {
 
+// The dials of the weights as they apply: no more resident blocks than there are, no more slots than streamed
+// blocks, one slot at least. Throws Error(kInvalidArgument) for a dial out of range.
+struct WeightPlacement {
+  std::int64_t resident_blocks = 0, slots = 1;
+  WeightPlacement(const Dials& dials, std::int64_t layers, bool device_is_host);
+  // Blocks that are read again in each evaluation of the network: none when all stay in their slots.
+  std::int64_t streamed_blocks(std::int64_t layers) const;
+};
+
 class WeightRing {
  public:
-  WeightRing(Context context, const WeightLoader& loader, std::int64_t slot_bytes, int num_slots);
+  WeightRing(Context context, const WeightLoader& loader, const Dials& dials);
 
-  // Weights of a block, ready for compute work called after this. Valid until release().
+  // Weights of a block, ready for compute work called after this. Valid until release(). `prefix` is
+  // "blocks.7" with, "token_refiner.blocks.0" without adaln.
   const model::BlockWeights& acquire(const std::string& prefix, bool adaln);
   // Compute work called before this was the last to use the acquired block.
   void release();
-  // Starts loading the block that will be acquired next, when there is a free slot.
-  void prefetch(const std::string& prefix, bool adaln);
+  // Starts loading what comes after this block of the network, as far ahead as there are free slots.
+  void prefetch_after(std::int64_t block_idx);
 
  private:
   struct Slot {
-    WeightSlot store;
+    SlotMemory memory;        // a part of the pool
     std::string prefix = {};  // what it holds; empty: nothing
     model::BlockWeights weights = {};
-    kernels::Event uploaded = {}, free = {};
+    kernels::Event uploaded = {}, free = {};  // the host, the device is done with its side
   };
-  Slot& load(const std::string& prefix, bool adaln);
+  struct Resident {
+    std::string prefix;
+    mem::Buffer device;
+    bool loaded = false;
+    model::BlockWeights weights = {};
+    kernels::Event uploaded = {};
+  };
+  WeightRing(Context context, const WeightLoader& loader, const WeightPlacement& placement);
+  Slot& load(const std::string& prefix);
+  void load_refiner(const std::string& prefix);
+  void wait_for_host_side(const Slot& slot) const;
+  kernels::Event upload(void* device, const void* host, std::int64_t bytes) const;
+  Resident* find_resident(const std::string& prefix);
+  void load_resident(Resident& block);
 
   Context context_;
   const WeightLoader& loader_;
+  std::vector<Resident> residents_;
+  WeightSlot pool_;
   std::vector<Slot> slots_;
-  std::size_t next_ = 0;  // slot to fill next
-  Slot* acquired_ = nullptr;
+  std::size_t next_ = 0;  // slot to fill next: the one filled longest ago
+  model::BlockWeights refiner_;
+  enum class Acquired { kNothing, kSlot, kResident, kRefiner };
+  Acquired acquired_ = Acquired::kNothing;
+  Slot* acquired_slot_ = nullptr;
+  std::string acquired_prefix_;
 };
 
 }  // namespace h3s::exec

@@ -22,6 +22,12 @@ struct TensorInfo {
   std::uint64_t bytes() const { return end - begin; }
 };
 
+struct TensorDecl {
+  std::string name;
+  DType dtype = DType::kF32;
+  std::vector<std::int64_t> shape;
+};
+
 struct ReadOptions {
   // Accept bytes after the last tensor (a known community file has 65 of them). Everything else stays strict.
   bool allow_trailing_bytes = false;
@@ -36,14 +42,20 @@ class SafetensorsReader {
   // of the header's bytes, which are fewer than the file's.
   static SafetensorsReader open(const std::string& path, const ReadOptions& options = {});
 
+  // A table of tensors without a file, laid out one after another: for planning. `name` stands for the path.
+  // Throws Error(kInvalidArgument) for a shape that no tensor has.
+  static SafetensorsReader without_data(const std::string& name, const std::vector<TensorDecl>& tensors);
+
   const std::string& path() const;
+  bool has_data() const;
   std::uint64_t file_bytes() const;
   std::uint64_t trailing_bytes() const;
   const std::vector<TensorInfo>& tensors() const;              // in the order of their data
   const std::map<std::string, std::string>& metadata() const;  // "__metadata__"
   const TensorInfo* find(std::string_view name) const;         // null when absent
   const TensorInfo& at(std::string_view name) const;           // throws Error(kBadFile) naming file and key
-  // First byte of the tensor; may be unaligned for its type.
+  // First byte of the tensor; may be unaligned for its type. Without data: an address that must not be
+  // read, aligned as the tensor would be in a file.
   const std::byte* data(const TensorInfo& info) const;
 
   // Hints to the kernel for the pages of a byte range of the mapping: read soon / not needed by this process.
@@ -53,12 +65,6 @@ class SafetensorsReader {
  private:
   struct Impl;
   std::shared_ptr<const Impl> impl_;
-};
-
-struct TensorDecl {
-  std::string name;
-  DType dtype = DType::kF32;
-  std::vector<std::int64_t> shape;
 };
 
 // Writes a file tensor by tensor in bounded memory. Data goes to a temporary file beside `path`; finish()

@@ -2,6 +2,8 @@
 #include <array>
 #include <bit>
 #include <cstring>
+#include <numeric>
+#include <optional>
 
 #include "base/error.h"
 #include "io/json.h"
@@ -69,25 +71,49 @@ void check_data_size(const std::string& path, const Header& header, std::uint64_
 }  // namespace
 
 struct SafetensorsReader::Impl {
-  explicit Impl(const std::string& file_path) : path(file_path), file(file_path) {}
-
   std::string path;
-  MappedFile file;
+  std::optional<MappedFile> file;  // empty: a table of tensors alone
   Header header;
   const std::byte* data = nullptr;  // first byte after the header
 };
 
 SafetensorsReader SafetensorsReader::open(const std::string& path, const ReadOptions& options) {
-  auto impl = std::make_shared<Impl>(path);
-  const std::string_view text = impl->file.text();
+  auto impl = std::make_shared<Impl>();
+  impl->path = path;
+  const std::string_view text = impl->file.emplace(path).text();
   refuse_lookalikes(path, text);
   const std::uint64_t length = header_bytes(path, text);
   impl->header = parse_header(path, text.substr(kLengthBytes, length));
   check_data_size(path, impl->header, text.size() - kLengthBytes - length, options);
-  impl->data = impl->file.data() + kLengthBytes + length;
+  impl->data = impl->file->data() + kLengthBytes + length;
   SafetensorsReader reader;
   reader.impl_ = std::move(impl);
   return reader;
+}
+
+SafetensorsReader SafetensorsReader::without_data(const std::string& name,
+                                                  const std::vector<TensorDecl>& tensors) {
+  auto impl = std::make_shared<Impl>();
+  impl->path = name;
+  Header& header = impl->header;
+  for (const TensorDecl& tensor : tensors) {
+    const std::optional<std::uint64_t> bytes = tensor_bytes(tensor.dtype, tensor.shape);
+    if (!bytes) fail(Status::kInvalidArgument, "{}: {}: bad shape", name, printable(tensor.name));
+    const std::uint64_t begin = header.data_bytes;
+    header.tensors.push_back({tensor.name, tensor.dtype, tensor.shape, begin, header.data_bytes += *bytes});
+  }
+  header.by_name.resize(header.tensors.size());
+  std::iota(header.by_name.begin(), header.by_name.end(), 0);
+  std::sort(header.by_name.begin(), header.by_name.end(), [&](std::uint32_t a, std::uint32_t b) {
+    return header.tensors[a].name < header.tensors[b].name;
+  });
+  SafetensorsReader reader;
+  reader.impl_ = std::move(impl);
+  return reader;
+}
+
+bool SafetensorsReader::has_data() const {
+  return impl_->file.has_value();
 }
 
 const std::string& SafetensorsReader::path() const {
@@ -95,11 +121,12 @@ const std::string& SafetensorsReader::path() const {
 }
 
 std::uint64_t SafetensorsReader::file_bytes() const {
-  return impl_->file.size();
+  return impl_->file ? impl_->file->size() : impl_->header.data_bytes;
 }
 
 std::uint64_t SafetensorsReader::trailing_bytes() const {
-  const auto before_data = static_cast<std::uint64_t>(impl_->data - impl_->file.data());
+  if (!impl_->file) return 0;
+  const auto before_data = static_cast<std::uint64_t>(impl_->data - impl_->file->data());
   return file_bytes() - before_data - impl_->header.data_bytes;
 }
 
@@ -127,15 +154,15 @@ const TensorInfo& SafetensorsReader::at(std::string_view name) const {
 }
 
 const std::byte* SafetensorsReader::data(const TensorInfo& info) const {
-  return impl_->data + info.begin;
+  return reinterpret_cast<const std::byte*>(reinterpret_cast<std::uintptr_t>(impl_->data) + info.begin);
 }
 
 void SafetensorsReader::will_need(const std::byte* data, std::uint64_t bytes) const {
-  impl_->file.will_need(data, bytes);
+  if (impl_->file) impl_->file->will_need(data, bytes);
 }
 
 void SafetensorsReader::release_pages(const std::byte* data, std::uint64_t bytes) const {
-  impl_->file.release(data, bytes);
+  if (impl_->file) impl_->file->release(data, bytes);
 }
 
 }  // namespace h3s::io

@@ -17,6 +17,7 @@
 
 #include "kernels/attention.h"
 #include "kernels/linear.h"
+#include "kernels/quantize_float.h"
 #include "kernels/row_ops.h"
 #include "mem/accountant.h"
 
@@ -70,6 +71,8 @@ class Backend {
   virtual void linear_int8(const LinearInt8Args& args) = 0;
   virtual void quantize_rows(const QuantizeRowsArgs& args) = 0;
   virtual void swiglu_quantize_rows(const SwigluQuantizeRowsArgs& args) = 0;
+  virtual void quantize_float(const QuantizeFloatArgs& args) = 0;
+  virtual void abs_max(const AbsMaxArgs& args) = 0;
   virtual void rms_norm(const RmsNormArgs& args) = 0;
   virtual void gated_residual(const GatedResidualArgs& args) = 0;
   virtual void swiglu(const SwigluArgs& args) = 0;

@@ -43,6 +43,10 @@ class ForwardingBackend : public Backend {
   void swiglu_quantize_rows(const SwigluQuantizeRowsArgs& a) final {
     forward({"swiglu_quantize_rows", a.m}, &Backend::swiglu_quantize_rows, a);
   }
+  void quantize_float(const QuantizeFloatArgs& a) final {
+    forward({"quantize_float", a.m}, &Backend::quantize_float, a);
+  }
+  void abs_max(const AbsMaxArgs& a) final { forward({"abs_max", a.m}, &Backend::abs_max, a); }
   void rms_norm(const RmsNormArgs& a) final { forward({"rms_norm", a.m}, &Backend::rms_norm, a); }
   void gated_residual(const GatedResidualArgs& a) final {
     forward({"gated_residual", a.m}, &Backend::gated_residual, a);

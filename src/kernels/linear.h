@@ -22,7 +22,8 @@ struct Parts {
   std::int64_t count = 1, stride = 0;
 };
 
-// y = round(total + bias), one rounding to y_dtype; the definition for every floating-point weight.
+// y = round(f(total * x_scale[row]) + bias), one rounding to y_dtype; the definition for every floating-point
+// operand. Without x_scale the product is left out, as with 1.
 struct LinearArgs {
   const void* x = nullptr;  // [m, k], bf16, f16 or f32, row stride x_stride elements
   DType x_dtype = DType::kBF16;
@@ -35,6 +36,7 @@ struct LinearArgs {
   std::int64_t y_stride = 0;
   std::int64_t m = 0, n = 0, k = 0;
   Parts parts;
+  const float* x_scale = nullptr;  // [m], may be null: scales of quantised operands (QuantizeFloatArgs)
 };
 
 // acc = sum of q_x q_w in int32 (exact); y = round(f(f(f(acc) x_scale) w_scale) + bias).
@@ -51,12 +53,17 @@ struct LinearInt8Args {
   Parts parts;
 };
 
-// Activation quantiser, one scale a row (rounding contract of the stock GPU kernel):
+// What quantize_rows makes of a row: 8 bits, or the 4 bits of W4A4.
+enum class RowCode { kInt8, kInt4 };
+
+// Activation quantiser, one scale a row (rounding contract of the stock GPU kernel). kInt8:
 //   v = x, rotated in f32 by the group Hadamard matrix (rotate_group = 0: not rotated); a = max |v|;
 //   s = max(min(a, 3.38953139e38) f(1/127), 1e-30); d = bf16(s), the smallest normal if that is 0;
 //   code = clamp(rne(bf16(bf16(v) / d)), -128, 127).
 // Rotation: stages of stride 1, 4, 16, ... up to rotate_group / 4; with s = x0 + x1, d = x0 - x1, e = x2 -
 // x3, f = x2 + x3 each stage gives (s + e, s - e, d + f, f - d), every value halved.
+// kInt4: the same stages with every sum, difference and half rounded to the type of x; a = max(max |v|,
+//   1e-10), s = a / 7, code = clamp(rne(v * (1 / s)), -7, 7), each operation one float rounding.
 struct QuantizeRowsArgs {
   const void* x = nullptr;  // [m, k], bf16 or f32, row stride x_stride elements
   DType x_dtype = DType::kBF16;
@@ -65,9 +72,11 @@ struct QuantizeRowsArgs {
   std::int8_t* codes = nullptr;   // [m, k] dense
   float* scale = nullptr;         // [m]
   std::int64_t m = 0, k = 0;
+  RowCode code = RowCode::kInt8;
 };
 
-// The same quantiser fed with silu(gate) * up, computed in f32 and not rounded: gate / (1 + exp(-gate)) * up.
+// The kInt8 quantiser fed with silu(gate) * up, computed in f32 and not rounded: gate / (1 + exp(-gate)) *
+// up.
 struct SwigluQuantizeRowsArgs {
   const void* gate_up = nullptr;  // [m, 2k]: gate in columns [0, k), up in [k, 2k); dense
   DType dtype = DType::kBF16;

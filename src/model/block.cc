@@ -24,6 +24,10 @@ kernels::Modulation modulation_at(const Chunk& chunk) {
   return m;
 }
 
+float* peak(const Chunk& chunk, float InputPeaks::*member) {
+  return chunk.peaks == nullptr ? nullptr : &(chunk.peaks->*member);
+}
+
 void norm(kernels::Backend& backend, DType compute, const Chunk& chunk, const void* x, const float* weight,
           std::int64_t d, Part gain, Part shift, void* y) {
   ops::rms_norm(backend, {.x = x,
@@ -51,22 +55,39 @@ void add(kernels::Backend& backend, DType compute, const Chunk& chunk, void* x, 
                                 .gate_offset = gate * d});
 }
 
-// silu(gate) * up: rounded to the compute type twice for a floating-point fc2, not at all before an int8 one.
-LinearInput swiglu_input(kernels::Backend& backend, const LinearWeight& fc2, DType compute, std::int64_t rows,
-                         const MlpScratch& scratch) {
-  if (fc2.quantised()) {
-    ops::swiglu_quantize_rows(backend, {.gate_up = scratch.gate_up,
-                                        .dtype = compute,
-                                        .rotate_group = fc2.rotate_group,
-                                        .codes = scratch.quant.codes,
-                                        .scale = scratch.quant.scale,
-                                        .m = rows,
-                                        .k = fc2.k});
-  } else {
-    ops::swiglu(backend,
-                {.gate_up = scratch.gate_up, .y = scratch.act, .dtype = compute, .m = rows, .f = fc2.k});
+// silu(gate) * up, rounded to the compute type twice.
+void activate(kernels::Backend& backend, DType compute, std::int64_t rows, std::int64_t f,
+              const MlpScratch& scratch) {
+  ops::swiglu(backend, {.gate_up = scratch.gate_up, .y = scratch.act, .dtype = compute, .m = rows, .f = f});
+}
+
+// The input of fc2; int8 ConvRot takes the product unrounded into its quantiser.
+LinearInput swiglu_input(kernels::Backend& backend, const LinearWeight& fc2, DType compute,
+                         const Chunk& chunk, const MlpScratch& scratch) {
+  if (!fc2.fused_swiglu) {
+    activate(backend, compute, chunk.rows, fc2.k, scratch);
+    return prepare_input(backend, fc2, scratch.act, compute, fc2.k, chunk.rows,
+                         scratch.quant.with_numbers(scratch.act), peak(chunk, &InputPeaks::fc2));
   }
-  return {scratch.act, compute, fc2.k, rows, scratch.quant};
+  ops::swiglu_quantize_rows(backend, {.gate_up = scratch.gate_up,
+                                      .dtype = compute,
+                                      .rotate_group = fc2.rotate_group,
+                                      .codes = scratch.quant.codes,
+                                      .scale = scratch.quant.scale,
+                                      .m = chunk.rows,
+                                      .k = fc2.k});
+  return {scratch.act, compute, fc2.k, chunk.rows, scratch.quant};
+}
+
+// gate_up = fc1(modulate(norm2(x)))
+void gate_and_up(kernels::Backend& backend, const spec::ModelSpec& spec, DType compute,
+                 const BlockWeights& weights, const Chunk& chunk, const void* x, const MlpScratch& scratch) {
+  const std::int64_t d = spec.hidden;
+  norm(backend, compute, chunk, x, weights.norm2, d, kGainMlp, kShiftMlp, scratch.h);
+  const LinearInput normed =
+      prepare_input(backend, weights.fc1, scratch.h, compute, d, chunk.rows,
+                    scratch.quant.with_numbers(scratch.h), peak(chunk, &InputPeaks::fc1));
+  linear(backend, weights.fc1, normed, scratch.gate_up, compute, 2 * spec.ffn);
 }
 
 // `data` so many rows further; null stays null.
@@ -97,7 +118,8 @@ HeadTargets HeadTargets::from_row(std::int64_t row, std::int64_t head_dim, DType
 ProjectionInputSpace ProjectionInputSpace::from_row(std::int64_t first, const spec::ModelSpec& spec,
                                                     DType compute) const {
   return {rows_on(h, first, spec.hidden * element_bytes(compute)),
-          {rows_on(quant.codes, first, spec.hidden), rows_on(quant.scale, first, sizeof(float))}};
+          {rows_on(quant.codes, first, spec.hidden), rows_on(quant.scale, first, sizeof(float)),
+           rows_on(quant.numbers, first, spec.hidden * element_bytes(DType::kBF16))}};
 }
 
 ProjectionInputSpace ProjectionInputSpace::take(Carver& carver, const spec::ModelSpec& spec, DType compute,
@@ -110,26 +132,26 @@ LinearInput projection_input(kernels::Backend& backend, const spec::ModelSpec& s
                              const BlockWeights& weights, const Chunk& chunk, const void* x,
                              const ProjectionInputSpace& space) {
   norm(backend, compute, chunk, x, weights.norm1, spec.hidden, kGainMsa, kShiftMsa, space.h);
-  return prepare_input(backend, weights.qkv, space.h, compute, spec.hidden, chunk.rows, space.quant);
+  return prepare_input(backend, weights.qkv, space.h, compute, spec.hidden, chunk.rows,
+                       space.quant.with_numbers(space.h), peak(chunk, &InputPeaks::qkv));
 }
 
 std::int64_t kept_input_row_bytes(const spec::ModelSpec& spec, DType compute, const LinearWeight& qkv) {
-  if (!qkv.quantised()) return spec.hidden * element_bytes(compute);
+  if (!qkv.quantised() && !qkv.float_code) return spec.hidden * element_bytes(compute);
   constexpr std::int64_t kGranule = 16;  // rows start where a tile copy may
-  return round_up(spec.hidden + static_cast<std::int64_t>(sizeof(float)), kGranule);
+  const std::int64_t code_bytes = element_bytes(qkv.quantised() ? DType::kI8 : DType::kBF16);
+  return round_up(spec.hidden * code_bytes + static_cast<std::int64_t>(sizeof(float)), kGranule);
 }
 
 ProjectionInputSpace kept_input_space(const spec::ModelSpec& spec, const LinearWeight& qkv, std::int64_t rows,
                                       void* base, const ProjectionInputSpace& scratch) {
-  if (!qkv.quantised()) return {base, {}};
-  auto* codes = static_cast<std::int8_t*>(base);
-  return {scratch.h, {codes, reinterpret_cast<float*>(codes + rows * spec.hidden)}};
-}
-
-LinearInput kept_input(const spec::ModelSpec& spec, DType compute, const LinearWeight& qkv, std::int64_t rows,
-                       void* base) {
-  const ProjectionInputSpace space = kept_input_space(spec, qkv, rows, base, {});
-  return {space.h, compute, spec.hidden, rows, space.quant};
+  auto* bytes = static_cast<std::byte*>(base);
+  const auto scales_after = [&](DType code) {
+    return reinterpret_cast<float*>(bytes + rows * spec.hidden * element_bytes(code));
+  };
+  if (qkv.quantised()) return {scratch.h, {reinterpret_cast<std::int8_t*>(bytes), scales_after(DType::kI8)}};
+  if (qkv.float_code) return {base, {nullptr, scales_after(DType::kBF16)}};
+  return {base, {}};
 }
 
 void project_heads(kernels::Backend& backend, const spec::ModelSpec& spec, DType compute,
@@ -165,7 +187,7 @@ void project_heads(kernels::Backend& backend, const spec::ModelSpec& spec, DType
 void MlpScratch::take(Carver& carver, const spec::ModelSpec& spec, DType compute, std::int64_t rows) {
   h = carver.take_bytes(rows * spec.hidden * element_bytes(compute));
   out = carver.take_bytes(rows * spec.hidden * element_bytes(compute));
-  gate_up = carver.take_bytes(rows * 2 * spec.ffn * element_bytes(compute));
+  gate_up = carver.take_bytes(rows * std::max(2 * spec.ffn, spec.inner()) * element_bytes(compute));
   act = carver.take_bytes(rows * spec.ffn * element_bytes(compute));
   quant = QuantScratch::take(carver, rows, std::max({spec.inner(), spec.hidden, spec.ffn}));
 }
@@ -174,21 +196,46 @@ void attention_out(kernels::Backend& backend, const spec::ModelSpec& spec, DType
                    const BlockWeights& weights, const Chunk& chunk, const void* o, void* x,
                    const MlpScratch& scratch) {
   const LinearInput attended =
-      prepare_input(backend, weights.out, o, compute, spec.inner(), chunk.rows, scratch.quant);
+      prepare_input(backend, weights.out, o, compute, spec.inner(), chunk.rows,
+                    scratch.quant.with_numbers(scratch.gate_up), peak(chunk, &InputPeaks::out));
   linear(backend, weights.out, attended, scratch.out, compute, spec.hidden);
   add(backend, compute, chunk, x, scratch.out, spec.hidden, kGateMsa);
 }
 
 void mlp(kernels::Backend& backend, const spec::ModelSpec& spec, DType compute, const BlockWeights& weights,
          const Chunk& chunk, void* x, const MlpScratch& scratch) {
-  const std::int64_t d = spec.hidden;
-  norm(backend, compute, chunk, x, weights.norm2, d, kGainMlp, kShiftMlp, scratch.h);
-  const LinearInput normed =
-      prepare_input(backend, weights.fc1, scratch.h, compute, d, chunk.rows, scratch.quant);
-  linear(backend, weights.fc1, normed, scratch.gate_up, compute, 2 * spec.ffn);
-  const LinearInput activated = swiglu_input(backend, weights.fc2, compute, chunk.rows, scratch);
-  linear(backend, weights.fc2, activated, scratch.out, compute, d);
-  add(backend, compute, chunk, x, scratch.out, d, kGateMlp);
+  gate_and_up(backend, spec, compute, weights, chunk, x, scratch);
+  const LinearInput activated = swiglu_input(backend, weights.fc2, compute, chunk, scratch);
+  linear(backend, weights.fc2, activated, scratch.out, compute, spec.hidden);
+  add(backend, compute, chunk, x, scratch.out, spec.hidden, kGateMlp);
+}
+
+void measure_qkv_input(kernels::Backend& backend, const spec::ModelSpec& spec, DType compute,
+                       const BlockWeights& weights, const Chunk& chunk, const void* x,
+                       const ProjectionInputSpace& space) {
+  if (!weights.qkv.needs_peak()) return;
+  norm(backend, compute, chunk, x, weights.norm1, spec.hidden, kGainMsa, kShiftMsa, space.h);
+  measure_input(backend, weights.qkv, space.h, compute, spec.hidden, chunk.rows, chunk.token0 == 0,
+                peak(chunk, &InputPeaks::qkv));
+}
+
+void measure_fc1_input(kernels::Backend& backend, const spec::ModelSpec& spec, DType compute,
+                       const BlockWeights& weights, const Chunk& chunk, const void* x,
+                       const MlpScratch& scratch) {
+  if (!weights.fc1.needs_peak()) return;
+  norm(backend, compute, chunk, x, weights.norm2, spec.hidden, kGainMlp, kShiftMlp, scratch.h);
+  measure_input(backend, weights.fc1, scratch.h, compute, spec.hidden, chunk.rows, chunk.token0 == 0,
+                peak(chunk, &InputPeaks::fc1));
+}
+
+void measure_fc2_input(kernels::Backend& backend, const spec::ModelSpec& spec, DType compute,
+                       const BlockWeights& weights, const Chunk& chunk, const void* x,
+                       const MlpScratch& scratch) {
+  if (!weights.fc2.needs_peak()) return;
+  gate_and_up(backend, spec, compute, weights, chunk, x, scratch);
+  activate(backend, compute, chunk.rows, spec.ffn, scratch);
+  measure_input(backend, weights.fc2, scratch.act, compute, spec.ffn, chunk.rows, chunk.token0 == 0,
+                peak(chunk, &InputPeaks::fc2));
 }
 
 }  // namespace h3s::model

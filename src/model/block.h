@@ -15,12 +15,18 @@
 
 namespace h3s::model {
 
+// Device memory for the largest magnitudes of the inputs of a block's linears over the whole sequence.
+struct InputPeaks {
+  float qkv, out, fc1, fc2;
+};
+
 // Rows [token0, token0 + rows) of the sequence.
 struct Chunk {
   std::int64_t token0 = 0, rows = 0;
   bool modulate = false;
   kernels::Modulation modulation;  // table [.., 6D]; token0 is set from the chunk
   const void* rope = nullptr;      // [rows, 96] C, or null
+  InputPeaks* peaks = nullptr;     // where BlockWeights::needs_peaks()
   Chunk piece(std::int64_t first, std::int64_t count,
               DType compute) const;  // rows [first, first + count) of it
 };
@@ -56,8 +62,6 @@ LinearInput projection_input(kernels::Backend& backend, const spec::ModelSpec& s
 std::int64_t kept_input_row_bytes(const spec::ModelSpec& spec, DType compute, const LinearWeight& qkv);
 ProjectionInputSpace kept_input_space(const spec::ModelSpec& spec, const LinearWeight& qkv, std::int64_t rows,
                                       void* base, const ProjectionInputSpace& scratch);
-LinearInput kept_input(const spec::ModelSpec& spec, DType compute, const LinearWeight& qkv, std::int64_t rows,
-                       void* base);
 
 // The wanted rows of qkv_proj on its input; q/k norm and rope into the attention layout.
 //   qkv [rows, parts * count * 128] C: scratch, `parts` of {q, k, v} being wanted
@@ -69,7 +73,7 @@ void project_heads(kernels::Backend& backend, const spec::ModelSpec& spec, DType
 struct MlpScratch {
   void* h = nullptr;        // [rows, D]
   void* out = nullptr;      // [rows, D]
-  void* gate_up = nullptr;  // [rows, 2F]
+  void* gate_up = nullptr;  // [rows, max(2F, I)]: before fc1, the quantised attention output
   void* act = nullptr;      // [rows, F], floating-point fc2 only
   QuantScratch quant;       // [rows, max(I, D, F)]
   void take(Carver& carver, const spec::ModelSpec& spec, DType compute, std::int64_t rows);
@@ -83,5 +87,17 @@ void attention_out(kernels::Backend& backend, const spec::ModelSpec& spec, DType
 // x += gate * mlp(modulate(norm2(x))), x as above.
 void mlp(kernels::Backend& backend, const spec::ModelSpec& spec, DType compute, const BlockWeights& weights,
          const Chunk& chunk, void* x, const MlpScratch& scratch);
+
+// What a chunk adds to its peaks; nothing where the weight needs none. The first rows of the sequence start
+// a peak. fc2's input can be measured when the peak of fc1's is complete.
+void measure_qkv_input(kernels::Backend& backend, const spec::ModelSpec& spec, DType compute,
+                       const BlockWeights& weights, const Chunk& chunk, const void* x,
+                       const ProjectionInputSpace& space);
+void measure_fc1_input(kernels::Backend& backend, const spec::ModelSpec& spec, DType compute,
+                       const BlockWeights& weights, const Chunk& chunk, const void* x,
+                       const MlpScratch& scratch);
+void measure_fc2_input(kernels::Backend& backend, const spec::ModelSpec& spec, DType compute,
+                       const BlockWeights& weights, const Chunk& chunk, const void* x,
+                       const MlpScratch& scratch);
 
 }  // namespace h3s::model

@@ -5,7 +5,23 @@
 namespace h3s::model {
 
 LinearInput prepare_input(kernels::Backend& backend, const LinearWeight& weight, const void* x, DType dtype,
-                          std::int64_t stride, std::int64_t rows, const QuantScratch& scratch) {
+                          std::int64_t stride, std::int64_t rows, const QuantScratch& scratch,
+                          const float* peak) {
+  if (weight.float_code) {
+    ops::quantize_float(backend, {.x = x,
+                                  .x_dtype = dtype,
+                                  .x_stride = stride,
+                                  .pre_scale = weight.pre_scale,
+                                  .code = *weight.float_code,
+                                  .scale = weight.input_scale,
+                                  .peak = peak,
+                                  .weight_scale = weight.tensor_scale,
+                                  .y = scratch.numbers,
+                                  .row_scale = scratch.scale,
+                                  .m = rows,
+                                  .k = weight.k});
+    return {scratch.numbers, DType::kBF16, weight.k, rows, scratch};
+  }
   if (weight.quantised())
     ops::quantize_rows(backend, {.x = x,
                                  .x_dtype = dtype,
@@ -14,8 +30,21 @@ LinearInput prepare_input(kernels::Backend& backend, const LinearWeight& weight,
                                  .codes = scratch.codes,
                                  .scale = scratch.scale,
                                  .m = rows,
-                                 .k = weight.k});
+                                 .k = weight.k,
+                                 .code = weight.row_code});
   return {x, dtype, stride, rows, scratch};
+}
+
+void measure_input(kernels::Backend& backend, const LinearWeight& weight, const void* x, DType dtype,
+                   std::int64_t stride, std::int64_t rows, bool first, float* peak) {
+  ops::abs_max(backend, {.x = x,
+                         .x_dtype = dtype,
+                         .x_stride = stride,
+                         .pre_scale = weight.pre_scale,
+                         .first = first,
+                         .peak = peak,
+                         .m = rows,
+                         .k = weight.k});
 }
 
 void linear(kernels::Backend& backend, const LinearWeight& weight, const LinearInput& input, void* y,
@@ -47,7 +76,8 @@ void linear(kernels::Backend& backend, const LinearWeight& weight, const LinearI
                         .m = input.rows,
                         .n = weight.n,
                         .k = weight.k,
-                        .parts = weight.parts});
+                        .parts = weight.parts,
+                        .x_scale = weight.float_code ? input.quantised.scale : nullptr});
 }
 
 }  // namespace h3s::model

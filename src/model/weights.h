@@ -2,14 +2,17 @@
 #pragma once
 
 #include <cstdint>
+#include <optional>
 
 #include "base/dtype.h"
 #include "kernels/linear.h"
+#include "kernels/quantize_float.h"
 
 namespace h3s::model {
 
-// y = x . W^T + bias. dtype kI8: codes with one scale a row, activations quantised per row (rotated first
-// when rotate_group is not 0); otherwise a floating-point matrix.
+// y = x . W^T + bias. dtype kI8: codes with one scale a row, the input quantised to `row_code`, one scale a
+// row (rotated first when rotate_group is not 0). Otherwise a floating-point matrix; with `float_code` its
+// numbers are those of codes, and the input is quantised to such.
 struct LinearWeight {
   const void* data = nullptr;    // [n, k]
   DType dtype = DType::kBF16;    // bf16, f16, f32 or i8
@@ -17,9 +20,16 @@ struct LinearWeight {
   const float* bias = nullptr;   // [n] or null
   std::int64_t n = 0, k = 0;
   std::int64_t rotate_group = 0;
-  kernels::Parts parts;  // of a slice: where its rows lie
+  kernels::RowCode row_code = kernels::RowCode::kInt8;
+  bool fused_swiglu = false;  // i8: silu(gate) * up goes into the quantiser unrounded
+  std::optional<kernels::FloatCode> float_code = {};
+  float input_scale = 0, tensor_scale = 1;  // float_code: see QuantizeFloatArgs::scale, weight_scale
+  const float* pre_scale = nullptr;         // [k] or null, float_code only
+  kernels::Parts parts;                     // of a slice: where its rows lie
 
   bool quantised() const { return dtype == DType::kI8; }
+  // True when the scale of the input is that of all its rows, which then have to be seen before any is used.
+  bool needs_peak() const { return float_code == kernels::FloatCode::kNvfp4 && input_scale == 0; }
   // Output columns [first, first + count) of each of `parts`: what one head group needs of a projection.
   LinearWeight slice(std::int64_t first, std::int64_t count, kernels::Parts of_parts = {}) const {
     LinearWeight s = *this;
@@ -39,6 +49,11 @@ struct BlockWeights {
   const float* norm2 = nullptr;   // [D]
   const float* q_norm = nullptr;  // [128]
   const float* k_norm = nullptr;  // [128]
+
+  // See LinearWeight::needs_peak.
+  bool needs_peaks() const {
+    return qkv.needs_peak() || out.needs_peak() || fc1.needs_peak() || fc2.needs_peak();
+  }
 };
 
 // What lives as long as the session.

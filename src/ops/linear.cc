@@ -1,4 +1,5 @@
 #include <bit>
+#include <cmath>
 
 #include "ops/check.h"
 #include "ops/ops.h"
@@ -76,6 +77,34 @@ void quantize_rows(kernels::Backend& backend, const kernels::QuantizeRowsArgs& a
   check_pointer(kOp, "codes", args.codes);
   check_pointer(kOp, "scale", args.scale);
   backend.quantize_rows(args);
+}
+
+void quantize_float(kernels::Backend& backend, const kernels::QuantizeFloatArgs& args) {
+  constexpr const char* kOp = "quantize_float";
+  using kernels::FloatCode;
+  check_dtype(kOp, "x dtype", args.x_dtype, {DType::kF32, DType::kBF16});
+  check_sizes(kOp, args.m, 1, args.k);
+  check_stride(kOp, "x_stride", args.x_stride, args.k);
+  check_pointer(kOp, "x", args.x);
+  check_pointer(kOp, "y", args.y);
+  check_pointer(kOp, "row_scale", args.row_scale);
+  const bool from_peak = args.code == FloatCode::kNvfp4 && args.scale == 0;
+  if (from_peak) check_pointer(kOp, "peak", args.peak);
+  if (!from_peak && (!(args.scale > 0) || !std::isfinite(args.scale)))
+    fail(Status::kInvalidArgument, "[{}] scale must be positive and finite, got {}", kOp, args.scale);
+  if (args.y == args.x && (args.x_dtype != DType::kBF16 || args.x_stride != args.k))
+    fail(Status::kInvalidArgument, "[{}] only dense bf16 rows can be quantised in place", kOp);
+  backend.quantize_float(args);
+}
+
+void abs_max(kernels::Backend& backend, const kernels::AbsMaxArgs& args) {
+  constexpr const char* kOp = "abs_max";
+  check_dtype(kOp, "x dtype", args.x_dtype, {DType::kF32, DType::kBF16});
+  check_sizes(kOp, args.m, 1, args.k);
+  check_stride(kOp, "x_stride", args.x_stride, args.k);
+  check_pointer(kOp, "x", args.x);
+  check_pointer(kOp, "peak", args.peak);
+  backend.abs_max(args);
 }
 
 void swiglu_quantize_rows(kernels::Backend& backend, const kernels::SwigluQuantizeRowsArgs& args) {

@@ -12,6 +12,8 @@ void linear(kernels::Backend& backend, const kernels::LinearArgs& args);
 void linear_int8(kernels::Backend& backend, const kernels::LinearInt8Args& args);
 void quantize_rows(kernels::Backend& backend, const kernels::QuantizeRowsArgs& args);
 void swiglu_quantize_rows(kernels::Backend& backend, const kernels::SwigluQuantizeRowsArgs& args);
+void quantize_float(kernels::Backend& backend, const kernels::QuantizeFloatArgs& args);
+void abs_max(kernels::Backend& backend, const kernels::AbsMaxArgs& args);
 void rms_norm(kernels::Backend& backend, const kernels::RmsNormArgs& args);
 void gated_residual(kernels::Backend& backend, const kernels::GatedResidualArgs& args);
 void swiglu(kernels::Backend& backend, const kernels::SwigluArgs& args);

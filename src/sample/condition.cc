@@ -109,4 +109,21 @@ ConditionBytes condition_bytes(const Inputs& inputs, const ConditionOptions& opt
   return {held, std::max(visual_bytes + transient_bytes(visual), held + transient_bytes(audio))};
 }
 
+ConditionBytes condition_bytes(const spec::ModelSpec& spec, const spec::Layout& layout) {
+  std::int64_t visual = 0, most_visual = 0, audio = 0, most_audio = 0;
+  for (const spec::Segment& segment : layout.segments()) {
+    const std::int64_t rows = segment.stop - segment.start;
+    if (segment.kind == spec::SegmentKind::kCond || segment.kind == spec::SegmentKind::kRefImage) {
+      visual += rows * spec.patch_width();
+      most_visual = std::max(most_visual, float_buffer_bytes(rows * spec.patch_width()));
+    }
+    if (segment.kind == spec::SegmentKind::kCondAudio || segment.kind == spec::SegmentKind::kRefAudio) {
+      audio += rows * spec.audio_channels;
+      most_audio = std::max(most_audio, float_buffer_bytes(rows * spec.audio_channels));
+    }
+  }
+  const std::int64_t held = float_buffer_bytes(visual) + float_buffer_bytes(audio);
+  return {held, std::max(float_buffer_bytes(visual) + most_visual, held + most_audio)};
+}
+
 }  // namespace h3s::sample

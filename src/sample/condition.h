@@ -34,4 +34,7 @@ struct ConditionBytes {
 };
 ConditionBytes condition_bytes(const Inputs& inputs, const ConditionOptions& options);
 
+// The same from a layout: every condition counted with noise.
+ConditionBytes condition_bytes(const spec::ModelSpec& spec, const spec::Layout& layout);
+
 }  // namespace h3s::sample

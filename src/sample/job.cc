@@ -99,4 +99,15 @@ Job::HostBytes Job::host_bytes(const Inputs& inputs, const JobOptions& options, 
   return {held, std::max(text + conditions.peak, held + initial)};
 }
 
+std::int64_t Job::host_bytes(const spec::ModelSpec& spec, const spec::Layout& layout) {
+  const spec::JobSpec& job = layout.job();
+  const spec::VideoShape video{spec.video_channels, job.latent_t, job.latent_h, job.latent_w};
+  const spec::AudioShape audio{spec.audio_channels, job.audio_t};
+  const std::int64_t text = float_buffer_bytes(job.text_len * spec.text_dim);
+  const ConditionBytes conditions = condition_bytes(spec, layout);
+  const std::int64_t held =
+      text + conditions.held + EulerSampler::host_bytes(video.elements(), audio.elements());
+  return std::max(text + conditions.peak, held);
+}
+
 }  // namespace h3s::sample

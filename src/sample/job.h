@@ -46,6 +46,10 @@ class Job {
   };
   static HostBytes host_bytes(const Inputs& inputs, const JobOptions& options, bool resuming);
 
+  // The peak for a layout whose inputs file is still to be made: text, conditions with their noise, no
+  // initial latents. Exact where the target's latent sides are even.
+  static std::int64_t host_bytes(const spec::ModelSpec& spec, const spec::Layout& layout);
+
   EulerSampler& sampler() { return sampler_; }
   const float* text() const { return text_.as<float>(); }                // [text_len, text_dim]
   const float* visual_rows() const { return rows_.visual.as<float>(); }  // null when there are none

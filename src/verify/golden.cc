@@ -4,9 +4,11 @@
 #include <cstring>
 #include <filesystem>
 #include <nlohmann/json.hpp>
+#include <optional>
 
 #include "base/dispatch.h"
 #include "base/error.h"
+#include "checkpoint/formats.h"
 #include "checkpoint/generator.h"
 #include "checkpoint/synth.h"
 #include "spec/patchify.h"
@@ -244,18 +246,30 @@ std::string Golden::f32_sibling() const {
   return std::filesystem::exists(path) ? path : "";
 }
 
+namespace {
+
+// The synthetic format of that name.
+std::optional<checkpoint::WeightFormat> rebuilt_format(const Golden& golden) {
+  if (golden.format == "bf16") return checkpoint::WeightFormat::kBF16;
+  for (std::size_t i = 0; i < checkpoint::formats().size(); ++i) {
+    const checkpoint::FormatRow& row = checkpoint::formats()[i];
+    if (row.tagged && row.bind != nullptr && golden.format == row.name)
+      return static_cast<checkpoint::WeightFormat>(i);
+  }
+  return std::nullopt;
+}
+
+}  // namespace
+
 bool can_rebuild(const Golden& golden) {
-  return golden.format == "bf16" || golden.format == "int8_tensorwise";
+  return rebuilt_format(golden).has_value();
 }
 
 namespace {
 
 checkpoint::SynthOptions synth_options(const Golden& golden) {
   H3S_ASSERT(can_rebuild(golden));
-  return {.spec = golden.spec,
-          .format = golden.format == "bf16" ? checkpoint::WeightFormat::kBF16
-                                            : checkpoint::WeightFormat::kInt8Tensorwise,
-          .seed = golden.seed};
+  return {.spec = golden.spec, .format = *rebuilt_format(golden), .seed = golden.seed};
 }
 
 }  // namespace

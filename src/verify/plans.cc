@@ -46,16 +46,20 @@ std::vector<NamedPlan> some() {
           {dials(Schedule::kFlat, 0, 1, 1, 1, 1), 1}};
 }
 
-// Each chunk size serves each stage in turn under each schedule; head groups and threads rotate along.
+// Each chunk size serves each stage in turn under each schedule; head groups, threads and the placement of
+// weights rotate along.
 std::vector<NamedPlan> all() {
   std::vector<NamedPlan> plans = some();
   const auto chunk = [](std::size_t i) { return kChunks[i % kChunks.size()]; };
   std::size_t count = 0;
   for (const Schedule schedule : {Schedule::kResident, Schedule::kHeadGroups, Schedule::kFlat})
-    for (std::size_t i = 0; i < kChunks.size(); ++i, ++count)
+    for (std::size_t i = 0; i < kChunks.size(); ++i, ++count) {
       plans.push_back({dials(schedule, static_cast<std::int64_t>(1 + count % 3), chunk(i), chunk(i + 1),
                              chunk(i + 3), chunk(i + 5), count % 2 == 0, count % 2 == 0, count % 3 != 0),
                        static_cast<int>(1 + count % 4)});
+      plans.back().dials.resident_blocks = static_cast<std::int64_t>(count % 3);
+      plans.back().dials.weight_slots = static_cast<std::int64_t>(1 + count % 4);
+    }
   return plans;
 }
 

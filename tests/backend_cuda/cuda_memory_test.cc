@@ -58,8 +58,7 @@ struct Measured {
 
 Measured measure(const CheckpointFile& file, const SmallJob& job, const exec::Dials& dials) {
   const exec::SessionOptions options{.dials = dials};
-  exec::FixedBytes fixed;
-  fixed[Space::kDevice] = cuda::workspace_bytes();
+  const exec::Holdings fixed{{Space::kDevice, cuda::workspace_bytes(), "workspace"}};
   Measured m;
   m.planned_bytes =
       exec::measure_footprint(file.get(), job.layout, options, false, fixed).peak_bytes(Space::kDevice);

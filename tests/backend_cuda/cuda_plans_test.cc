@@ -9,7 +9,7 @@ namespace {
 
 struct Numerics {
   const char* name;
-  bool int8;
+  checkpoint::WeightFormat format;
   bool curve;
   DType compute;
 };
@@ -18,7 +18,7 @@ class CudaPlans : public testing::TestWithParam<Numerics> {};
 
 void expect_equal_plans(const Numerics& n, bool reference) {
   const spec::ModelSpec spec = small_spec(n.curve);
-  const CheckpointFile file(spec, n.int8);
+  const CheckpointFile file(spec, n.format);
   const SmallJob run(spec, ragged_job());
   verify::CaptureJob job = run.capture_job(file.get(), n.compute);
   job.device = {.cuda = 0, .reference = reference};
@@ -39,11 +39,19 @@ TEST_P(CudaPlans, ReferenceHasTheBitsOfTheCpu) {
   expect_equal_plans(GetParam(), true);
 }
 
-INSTANTIATE_TEST_SUITE_P(Numerics, CudaPlans,
-                         testing::Values(Numerics{"bf16", false, true, DType::kBF16},
-                                         Numerics{"fp32", false, true, DType::kF32},
-                                         Numerics{"int8", true, true, DType::kBF16},
-                                         Numerics{"bf16_full", false, false, DType::kBF16}),
+using checkpoint::WeightFormat;
+constexpr Numerics kNumerics[] = {{"bf16", WeightFormat::kBF16, true, DType::kBF16},
+                                  {"fp32", WeightFormat::kBF16, true, DType::kF32},
+                                  {"int8", WeightFormat::kInt8Tensorwise, true, DType::kBF16},
+                                  {"bf16_full", WeightFormat::kBF16, false, DType::kBF16},
+                                  {"fp8", WeightFormat::kFloat8E4M3, true, DType::kBF16},
+                                  {"fp8_e5m2", WeightFormat::kFloat8E5M2, false, DType::kBF16},
+                                  {"mxfp8", WeightFormat::kMxfp8, true, DType::kBF16},
+                                  {"nvfp4", WeightFormat::kNvfp4, true, DType::kBF16},
+                                  {"w4a8", WeightFormat::kAsymW4A8, true, DType::kBF16},
+                                  {"w4a4", WeightFormat::kConvrotW4A4, true, DType::kBF16}};
+
+INSTANTIATE_TEST_SUITE_P(Numerics, CudaPlans, testing::ValuesIn(kNumerics),
                          [](const auto& param_info) { return param_info.param.name; });
 
 }  // namespace

@@ -132,9 +132,11 @@ void MirroredBackend::linear(const kernels::LinearArgs& args) {
   const std::int64_t x = call.in(a.x, extent(a.m, a.x_stride, a.k), size_of(a.x_dtype));
   const std::int64_t w = call.in(a.w, spanned_rows(a) * a.k, size_of(a.w_dtype)),
                      bias = call.in(a.bias, spanned_rows(a), 4);
+  const std::int64_t x_scale = call.in(a.x_scale, a.m, 4);
   const std::int64_t y = call.out(a.y, extent(a.m, a.y_stride, a.n), size_of(a.y_dtype));
   call.reserve();
   a.x = call.at<void>(x), a.w = call.at<void>(w), a.bias = call.at<float>(bias), a.y = call.at<void>(y);
+  a.x_scale = call.at<float>(x_scale);
   call.run([&] { inner_.linear(a); });
 }
 
@@ -160,6 +162,28 @@ void MirroredBackend::quantize_rows(const kernels::QuantizeRowsArgs& args) {
   call.reserve();
   a.x = call.at<void>(x), a.codes = call.at<std::int8_t>(codes), a.scale = call.at<float>(scale);
   call.run([&] { inner_.quantize_rows(a); });
+}
+
+void MirroredBackend::quantize_float(const kernels::QuantizeFloatArgs& args) {
+  Call call(*this);
+  kernels::QuantizeFloatArgs a = args;
+  const std::int64_t x = call.in(a.x, extent(a.m, a.x_stride, a.k), size_of(a.x_dtype));
+  const std::int64_t pre_scale = call.in(a.pre_scale, a.k, 4), peak = call.in(a.peak, 1, 4);
+  const std::int64_t y = call.out(a.y, a.m * a.k, 2), row_scale = call.out(a.row_scale, a.m, 4);
+  call.reserve();
+  a.x = call.at<void>(x), a.pre_scale = call.at<float>(pre_scale), a.peak = call.at<float>(peak);
+  a.y = call.at<void>(y), a.row_scale = call.at<float>(row_scale);
+  call.run([&] { inner_.quantize_float(a); });
+}
+
+void MirroredBackend::abs_max(const kernels::AbsMaxArgs& args) {
+  Call call(*this);
+  kernels::AbsMaxArgs a = args;
+  const std::int64_t x = call.in(a.x, extent(a.m, a.x_stride, a.k), size_of(a.x_dtype));
+  const std::int64_t pre_scale = call.in(a.pre_scale, a.k, 4), peak = call.out(a.peak, 1, 4);
+  call.reserve();
+  a.x = call.at<void>(x), a.pre_scale = call.at<float>(pre_scale), a.peak = call.at<float>(peak);
+  call.run([&] { inner_.abs_max(a); });
 }
 
 void MirroredBackend::swiglu_quantize_rows(const kernels::SwigluQuantizeRowsArgs& args) {

@@ -1,6 +1,8 @@
 // The weight generator against the check values of its specification.
 #include "checkpoint/generator.h"
 
+#include "checkpoint/encode.h"
+
 #include <gtest/gtest.h>
 
 #include <cmath>
@@ -91,7 +93,7 @@ TEST(Generator, RealInt8FileHasTheSizeOfItsParts) {
   const auto tensors = checkpoint_tensors(real, WeightFormat::kInt8Tensorwise);
   // The published pruned int8 file has 932 tensors of the same names and shapes.
   EXPECT_EQ(tensors.size(), 932u);
-  EXPECT_EQ(int8_tag(256).size(), 72u);
+  EXPECT_EQ(LayerEncoder(WeightFormat::kInt8Tensorwise, 1, 256, 256, 0).tag().size(), 72u);
 }
 
 }  // namespace

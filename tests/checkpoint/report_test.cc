@@ -76,13 +76,13 @@ TEST_F(Inspect, CountsAndBytesByKind) {
 
 TEST_F(Inspect, AFormatThatCannotRunIsDescribed) {
   ModelFile file(Form::kCurve, kInt8);
-  file.set_text("blocks.1.attn.qkv_proj.comfy_quant", R"({"format":"nvfp4"})");
+  file.set_text("blocks.1.attn.qkv_proj.comfy_quant", R"({"format":"awq_w4a16"})");
   const Report r = report(file);
   ASSERT_TRUE(r.refusal);
-  EXPECT_NE(r.refusal->find("nvfp4"), std::string::npos);
+  EXPECT_NE(r.refusal->find("awq_w4a16"), std::string::npos);
   EXPECT_TRUE(r.spec);
-  ASSERT_NE(find(r, "qkv", "nvfp4"), nullptr);
-  EXPECT_EQ(find(r, "qkv", "nvfp4")->count, 1);
+  ASSERT_NE(find(r, "qkv", "awq_w4a16"), nullptr);
+  EXPECT_EQ(find(r, "qkv", "awq_w4a16")->count, 1);
   EXPECT_EQ(find(r, "qkv", "int8_tensorwise")->count, 2);
 }
 

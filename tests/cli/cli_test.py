@@ -384,5 +384,112 @@ class Values(Program):
             self.assert_refused(h3stream("synth", "-o", self.folder / "synth", "--seed", seed), BAD_INPUT, "--seed")
 
 
+class Plans(Program):
+    """`plan` and `calibrate`."""
+
+    CLIP = ["--width", 1376, "--height", 768, "--frames", 702]
+
+    def plan(self, *arguments):
+        result = h3stream("plan", *arguments, "--json")
+        self.assertEqual(result.returncode, 0, result.stderr)
+        return json.loads(result.stdout)
+
+    def test_one_screen(self):
+        result = h3stream("plan", *self.CLIP, "--gpu", "rtx4090", "--vram", "16GiB", "--ram", "32GiB", "--steps", 8)
+        self.assertEqual(result.returncode, 0, result.stderr)
+        self.assertLessEqual(len(result.stdout.splitlines()), 24)
+        for word in ("216464 tokens", "s/step, 8 steps", "rates estimated", "of 16.00 GiB", "of 32.00 GiB", "runner-up",
+                     "card that does this", "clip here", "attention"):
+            self.assertIn(word, result.stdout)
+        self.assertIn("rates measured", h3stream("plan", *self.CLIP, "--gpu", "h200").stdout)
+
+    def test_json_adds_up(self):
+        report = self.plan(*self.CLIP, "--gpu", "rtx3060", "--steps", 8)
+        self.assertEqual(report["clip"]["tokens"], 216464)
+        self.assertAlmostEqual(sum(stage["seconds"] for stage in report["stages"].values()), report["seconds_per_step"])
+        self.assertAlmostEqual(report["total_seconds"], report["setup_seconds"] + 8 * report["seconds_per_step"])
+        device = report["memory"]["device"]
+        self.assertLessEqual(device["planned_bytes"], device["budget_bytes"])
+        self.assertEqual(sum(holder["bytes"] for holder in device["holders"]), device["planned_bytes"])
+
+    def test_more_memory_is_never_slower(self):
+        seconds = [self.plan(*self.CLIP, "--gpu", "h200", "--vram", f"{gib}GiB")["seconds_per_step"]
+                   for gib in (3, 4, 6, 8, 16, 64)]
+        for less, more in zip(seconds, seconds[1:]):
+            self.assertLessEqual(more, less * 1.006)
+
+    def test_is_what_run_plans(self):
+        inputs = self.folder / "clip.safetensors"
+        self.make_inputs("11,7,6,10,37", inputs)
+        clip = ["--width", 160, "--height", 96, "--frames", 22, "--text-tokens", 11, "-m", self.model, "--gpu", "cpu"]
+        for budgets in ([], ["--vram", "4MiB"], ["--vram", "4MiB", "--ram", "3MiB"]):
+            planned = self.plan(*clip, *budgets)
+            result = h3stream(*self.run_args("planned.safetensors", "--device", "cpu", "--json", *budgets, inputs=inputs))
+            self.assertEqual(result.returncode, 0, result.stderr)
+            run = json.loads(result.stdout)
+            self.assertEqual(planned["plan"], run["plan"])
+            self.assertEqual(planned["clip"]["tokens"], run["tokens"])
+            for space in ("device", "pinned", "host"):
+                self.assertEqual(planned["memory"][space]["planned_bytes"], run["memory"][space]["planned_bytes"], space)
+                self.assertEqual(run["memory"][space]["peak_bytes"], run["memory"][space]["planned_bytes"], space)
+
+    def test_refusals(self):
+        def refused(code, *arguments):
+            self.assert_refused(h3stream("plan", *arguments[:-1]), code, arguments[-1])
+        for text in ("-1GiB", "0", "lots", "8XB", "nan", "1e30GiB"):
+            for option in ("--vram", "--ram"):
+                refused(BAD_INPUT, *self.CLIP, f"{option}={text}", text)
+        refused(BAD_INPUT, *self.CLIP, "--gpu", "rtx9090", "rtx4090")
+        refused(BAD_INPUT, *self.CLIP, "--gpu", "", "--gpu")
+        refused(BAD_INPUT, *self.CLIP, "--model", self.model, "--format", "int8", "--format")
+        refused(BAD_INPUT, *self.CLIP, "--model", self.model, "--form", "full", "--form")
+        refused(BAD_INPUT, *self.CLIP, "--gpu", "rtx4090", "--calibration", "x.json", "another")
+        refused(BAD_INPUT, *self.CLIP, "--format", "int4", "--format")
+        refused(BAD_INPUT, "--width", 1376, "--height", 768, "--frames")
+        refused(BAD_INPUT, "--width", 1375, "--height", 768, "--frames", 5, "width")
+        refused(BAD_INPUT, "--width", 1376, "--height", 768, "--frames", 0, "--frames")
+        refused(BAD_INPUT, *self.CLIP, "--audio-seconds", -1, "--audio-seconds")
+        refused(BAD_INPUT, *self.CLIP, "--refs", "image=63x64", "reference width")
+        refused(BAD_INPUT, *self.CLIP, "--steps", 0, "--steps")
+        refused(IO_ERROR, *self.CLIP, "--model", self.folder / "none", "none")
+        refused(OVER_BUDGET, *self.CLIP, "--gpu", "h200", "--vram", "1GiB", "smallest budgets that work: --vram")
+        refused(OVER_BUDGET, *self.CLIP, "--gpu", "h200", "--ram", "1MiB", "--ram")
+
+    def test_a_smallest_budget_works_and_one_byte_less_does_not(self):
+        clip = [*self.CLIP, "--gpu", "rtx3060", "--ram", "32GiB"]
+        message = h3stream("plan", *clip, "--vram", "1MiB").stderr
+        smallest = int(message.split("--vram ")[1].split()[0])
+        self.assertLessEqual(self.plan(*clip, "--vram", smallest)["memory"]["device"]["planned_bytes"], smallest)
+        self.assertEqual(h3stream("plan", *clip, "--vram", smallest - 1).returncode, OVER_BUDGET)
+
+    def test_calibrations(self):
+        cache = self.folder / "cache"
+        environment = dict(os.environ, XDG_CACHE_HOME=str(cache))
+        stored = cache / "h3stream" / "calibration-cpu.json"
+        clip = ["plan", "--width", 160, "--height", 96, "--frames", 22, "--gpu", "cpu"]
+        self.assertIn("rates estimated", h3stream(*clip, env=environment).stdout)
+        result = h3stream("calibrate", "--device", "cpu", "--read", self.model, env=environment)
+        self.assert_refused(result, BAD_INPUT, self.model, "16.00 MiB")
+        self.assertFalse(stored.exists())
+        result = h3stream("calibrate", "--device", "cpu", env=environment)
+        self.assertEqual(result.returncode, 0, result.stderr)
+        for word in ("int8 linear", "attention", "row ops", "copies"):
+            self.assertIn(word, result.stdout)
+        self.assertIn("rates measured", h3stream(*clip, env=environment).stdout)
+        measured = h3stream(*self.run_args("calibrated.safetensors", "--device", "cpu", "--json"), env=environment)
+        self.assertEqual(measured.returncode, 0, measured.stderr)
+        # The default one is ignored when it is broken, a named one is not.
+        stored.write_text('{"h3stream_calibration": 1}')
+        result = h3stream(*clip, env=environment)
+        self.assertIn("rates estimated", result.stdout)
+        self.assertIn("ignored", result.stderr)
+        for arguments in ([*clip, "--calibration", stored],
+                          self.run_args("x", "--device", "cpu", "--calibration", stored)):
+            self.assert_refused(h3stream(*arguments, env=environment), BAD_INPUT, stored, "device", "missing")
+        self.assert_refused(h3stream(*clip, "--calibration", self.folder / "none"), IO_ERROR, "none")
+        self.assert_refused(h3stream("calibrate", "--device", "cpu", "--out", self.folder / "no/x"), IO_ERROR, "no/x")
+        self.assert_refused(h3stream("calibrate", "--device", "cuda:99"), BAD_INPUT, "cuda:99")
+
+
 if __name__ == "__main__":
     unittest.main()

@@ -54,6 +54,7 @@ bool DeferredBackend::step() {
 }
 
 void DeferredBackend::copy(const kernels::Copy2d& copy, Queue q) {
+  if (q == Queue::kUpload) uploaded_bytes_ += copy.row_bytes * copy.rows;
   queue(q).push_back({[this, copy, q] { inner_.copy(copy, q); }, 0, 0});
 }
 
@@ -93,6 +94,12 @@ void DeferredBackend::quantize_rows(const kernels::QuantizeRowsArgs& a) {
 }
 void DeferredBackend::swiglu_quantize_rows(const kernels::SwigluQuantizeRowsArgs& a) {
   enqueue([this, a] { inner_.swiglu_quantize_rows(a); });
+}
+void DeferredBackend::quantize_float(const kernels::QuantizeFloatArgs& a) {
+  enqueue([this, a] { inner_.quantize_float(a); });
+}
+void DeferredBackend::abs_max(const kernels::AbsMaxArgs& a) {
+  enqueue([this, a] { inner_.abs_max(a); });
 }
 void DeferredBackend::rms_norm(const kernels::RmsNormArgs& a) {
   enqueue([this, own = with_own_segments(a)] { own([this](const auto& args) { inner_.rms_norm(args); }); });

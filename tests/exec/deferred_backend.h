@@ -26,6 +26,9 @@ class DeferredBackend final : public kernels::Backend {
   bool device_is_host() const override { return false; }
 
   void copy(const kernels::Copy2d& copy, kernels::Queue queue) override;
+  // Of all copies asked for on the upload queue.
+  std::int64_t uploaded_bytes() const { return uploaded_bytes_; }
+
   kernels::Event record(kernels::Queue queue) override;
   void wait(kernels::Queue queue, kernels::Event event) override;
   void sync(kernels::Event event) override;
@@ -37,6 +40,8 @@ class DeferredBackend final : public kernels::Backend {
   void linear_int8(const kernels::LinearInt8Args& args) override;
   void quantize_rows(const kernels::QuantizeRowsArgs& args) override;
   void swiglu_quantize_rows(const kernels::SwigluQuantizeRowsArgs& args) override;
+  void quantize_float(const kernels::QuantizeFloatArgs& args) override;
+  void abs_max(const kernels::AbsMaxArgs& args) override;
   void rms_norm(const kernels::RmsNormArgs& args) override;
   void gated_residual(const kernels::GatedResidualArgs& args) override;
   void swiglu(const kernels::SwigluArgs& args) override;
@@ -65,6 +70,7 @@ class DeferredBackend final : public kernels::Backend {
   std::array<std::size_t, kernels::kNumQueues> preference_{0, 1, 2};
   std::array<std::deque<Task>, kernels::kNumQueues> queues_;
   std::uint64_t last_event_ = 0;
+  std::int64_t uploaded_bytes_ = 0;
   std::set<std::uint64_t> passed_;
   std::uint64_t steps_run_ = 0, last_stamp_ = 0;
   std::map<std::uint64_t, double> stamps_passed_;

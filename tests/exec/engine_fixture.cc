@@ -35,18 +35,14 @@ spec::ModelSpec small_spec(bool curve) {
   return spec;
 }
 
-CheckpointFile::CheckpointFile(const spec::ModelSpec& spec, bool int8, const std::string& prefix) {
+CheckpointFile::CheckpointFile(const spec::ModelSpec& spec, checkpoint::WeightFormat format,
+                               const std::string& prefix) {
   static int count = 0;
   path_ = (std::filesystem::temp_directory_path() /
            fmt::format("h3s-test-{}-{}.safetensors", ::getpid(), count++))
               .string();
   checkpoint::write_synthetic_checkpoint(
-      path_,
-      {.spec = spec,
-       .format = int8 ? checkpoint::WeightFormat::kInt8Tensorwise : checkpoint::WeightFormat::kBF16,
-       .seed = kSeed,
-       .prefix = prefix},
-      {});
+      path_, {.spec = spec, .format = format, .seed = kSeed, .prefix = prefix}, {});
   checkpoint_ = std::make_unique<checkpoint::Checkpoint>(checkpoint::Checkpoint::open(path_));
 }
 

@@ -20,7 +20,12 @@ spec::ModelSpec small_spec(bool curve = true);
 // A synthetic checkpoint in a temporary file, removed with the object.
 class CheckpointFile {
  public:
-  CheckpointFile(const spec::ModelSpec& spec, bool int8, const std::string& prefix = "");
+  CheckpointFile(const spec::ModelSpec& spec, checkpoint::WeightFormat format,
+                 const std::string& prefix = "");
+  CheckpointFile(const spec::ModelSpec& spec, bool int8, const std::string& prefix = "")
+      : CheckpointFile(spec,
+                       int8 ? checkpoint::WeightFormat::kInt8Tensorwise : checkpoint::WeightFormat::kBF16,
+                       prefix) {}
   ~CheckpointFile();
   CheckpointFile(const CheckpointFile&) = delete;
   CheckpointFile& operator=(const CheckpointFile&) = delete;

@@ -1,9 +1,6 @@
 // measured <= planned <= budget; refusals name a budget that works; flat does not grow with the sequence.
 #include <gtest/gtest.h>
 
-#include <random>
-#include <regex>
-
 #include "backend/cpu/cpu_backend.h"
 #include "base/error.h"
 #include "exec/engine_fixture.h"
@@ -12,17 +9,14 @@
 namespace h3s::test {
 namespace {
 
-using exec::Budgets;
 using exec::Footprint;
 using mem::Space;
 
 constexpr int kThreads = 2;
 constexpr std::array<Space, 3> kSpaces{Space::kDevice, Space::kPinned, Space::kHost};
 
-exec::FixedBytes backend_bytes() {
-  exec::FixedBytes fixed;
-  fixed[Space::kDevice] = cpu::workspace_bytes(kThreads);
-  return fixed;
+exec::Holdings backend_bytes() {
+  return {{Space::kDevice, cpu::workspace_bytes(kThreads), "workspace"}};
 }
 
 // Runs a job with every space's budget set to `planned`; returns the peaks.
@@ -37,7 +31,7 @@ std::array<std::int64_t, 3> run_within(const CheckpointFile& file, const SmallJo
     std::vector<float> video(run.inputs.video.size()), audio(run.inputs.audio.size());
     session.forward(run.inputs.video.data(), run.inputs.audio.data(), 0.5f, video.data(), audio.data());
   }
-  EXPECT_EQ(books.current_bytes(Space::kDevice), backend_bytes()[Space::kDevice])
+  EXPECT_EQ(books.current_bytes(Space::kDevice), cpu::workspace_bytes(kThreads))
       << "a session left memory behind";
   EXPECT_EQ(books.current_bytes(Space::kPinned), 0);
   std::array<std::int64_t, 3> peaks{};
@@ -49,8 +43,8 @@ std::array<std::int64_t, 3> run_within(const CheckpointFile& file, const SmallJo
   return peaks;
 }
 
-TEST(Footprint, IsWhatARunMeasures) {
-  const CheckpointFile file(small_spec(), true);
+void expect_footprint_is_measured(checkpoint::WeightFormat format) {
+  const CheckpointFile file(small_spec(), format);
   const SmallJob run(small_spec(), ragged_job());
   for (const verify::NamedPlan& plan : verify::plan_list("all")) {
     const exec::SessionOptions options{.dials = plan.dials};
@@ -60,6 +54,15 @@ TEST(Footprint, IsWhatARunMeasures) {
       EXPECT_EQ(measured[static_cast<std::size_t>(space)], planned.peak_bytes(space))
           << mem::space_name(space) << " under " << plan.dials.describe();
   }
+}
+
+TEST(Footprint, IsWhatARunMeasures) {
+  expect_footprint_is_measured(checkpoint::WeightFormat::kInt8Tensorwise);
+}
+
+// Keeps O whole in every schedule.
+TEST(Footprint, IsWhatARunMeasuresWithInputPeaks) {
+  expect_footprint_is_measured(checkpoint::WeightFormat::kNvfp4);
 }
 
 std::int64_t flat_device_bytes(const CheckpointFile& file, std::int64_t latent_t, std::int64_t head_group,
@@ -88,81 +91,6 @@ TEST(Footprint, FlatGrowsByTheHeadsHeldAndNothingElse) {
       EXPECT_EQ(flat_device_bytes(file, kLong, g, ahead) - flat_device_bytes(file, kShort, g, ahead),
                 (kLong - kShort) * kRowsPerFrame * heads_held * kHeadBytes);
     }
-}
-
-// "--vram N --ram M" out of a refusal.
-Budgets stated_budgets(const std::string& message) {
-  std::smatch match;
-  const std::regex pattern("smallest budgets that work: --vram (\\d+) \\([^)]*\\) --ram (\\d+)");
-  EXPECT_TRUE(std::regex_search(message, match, pattern)) << message;
-  Budgets budgets;
-  budgets.bytes[0] = std::stoll(match[1]);
-  budgets.ram_bytes = std::stoll(match[2]);
-  return budgets;
-}
-
-TEST(Budgets, EitherRunWithinOrRefuseWithOnesThatWork) {
-  const CheckpointFile file(small_spec(), false);
-  std::mt19937_64 random(7);
-  int refused = 0, ran = 0;
-  for (int i = 0; i < 60; ++i) {
-    spec::JobSpec job = ragged_job();
-    job.latent_t = 1 + static_cast<std::int64_t>(random() % 12);
-    job.text_len = 1 + static_cast<std::int64_t>(random() % 40);
-    const SmallJob run(small_spec(), job);
-    Budgets budgets;
-    budgets.bytes[0] = (std::int64_t{1} << 20) + static_cast<std::int64_t>(random() % (12u << 20));
-    budgets.ram_bytes = (std::int64_t{1} << 16) + static_cast<std::int64_t>(random() % (4u << 20));
-    exec::SessionOptions options;
-    try {
-      options.dials = choose_dials(file.get(), run.layout, options, true, backend_bytes(), budgets);
-      ++ran;
-    } catch (const Error& e) {
-      ASSERT_EQ(e.status(), Status::kOverBudget);
-      ++refused;
-      budgets = stated_budgets(e.what());
-      options.dials = choose_dials(file.get(), run.layout, options, true, backend_bytes(), budgets);
-    }
-    const Footprint planned = measure_footprint(file.get(), run.layout, options, true, backend_bytes());
-    EXPECT_TRUE(fits(planned, budgets));
-    if (i % 6 == 0) run_within(file, run, options, planned);
-  }
-  EXPECT_GT(refused, 5);
-  EXPECT_GT(ran, 5);
-}
-
-TEST(Budgets, OneByteLessThanTheSmallestIsRefused) {
-  const CheckpointFile file(small_spec(), false);
-  const SmallJob run(small_spec(), ragged_job());
-  Budgets budgets;
-  budgets.bytes[0] = 1;
-  const auto refusal = [&]() -> std::string {
-    try {
-      choose_dials(file.get(), run.layout, {}, true, backend_bytes(), budgets);
-    } catch (const Error& e) {
-      return e.what();
-    }
-    return "";
-  };
-  budgets.bytes[0] = stated_budgets(refusal()).bytes[0];
-  EXPECT_EQ(refusal(), "");
-  --budgets.bytes[0];
-  EXPECT_NE(refusal(), "");
-}
-
-TEST(Budgets, ExplicitDialsThatDoNotFitNameThePlanAndBudgetsThatWork) {
-  const CheckpointFile file(small_spec(), false);
-  const SmallJob run(small_spec(), ragged_job());
-  Budgets budgets;
-  budgets.bytes[0] = 1 << 20;
-  try {
-    require_fit(file.get(), run.layout, {.dials = {}}, true, backend_bytes(), budgets);
-    FAIL() << "not refused";
-  } catch (const Error& e) {
-    EXPECT_EQ(e.status(), Status::kOverBudget);
-    EXPECT_NE(std::string(e.what()).find("the plan \"resident"), std::string::npos) << e.what();
-    stated_budgets(e.what());
-  }
 }
 
 TEST(Accountant, RefusalChangesNothingAndNamesHolders) {

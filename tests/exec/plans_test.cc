@@ -1,5 +1,5 @@
-// Every plan gives the bits of the first: schedules x chunk sizes x head groups x thread counts, three
-// numerics.
+// Every plan gives the bits of the first: schedules x chunk sizes x head groups x thread counts, every
+// weight format.
 #include <gtest/gtest.h>
 
 #include "exec/engine_fixture.h"
@@ -12,7 +12,7 @@ using exec::Schedule;
 
 struct Numerics {
   const char* name;
-  bool int8;
+  checkpoint::WeightFormat format;
   bool curve;
   DType compute;
 };
@@ -41,7 +41,7 @@ class Plans : public testing::TestWithParam<Numerics> {};
 TEST_P(Plans, GiveEqualBits) {
   const Numerics& n = GetParam();
   const spec::ModelSpec spec = small_spec(n.curve);
-  const CheckpointFile file(spec, n.int8);
+  const CheckpointFile file(spec, n.format);
   const SmallJob run(spec, ragged_job());
   const verify::CaptureJob job = run.capture_job(file.get(), n.compute);
 
@@ -56,11 +56,18 @@ TEST_P(Plans, GiveEqualBits) {
     EXPECT_EQ(first_difference(first, run_captured(job, plan)), "") << plan.describe();
 }
 
-INSTANTIATE_TEST_SUITE_P(Numerics, Plans,
-                         testing::Values(Numerics{"bf16", false, true, DType::kBF16},
-                                         Numerics{"fp32", false, true, DType::kF32},
-                                         Numerics{"int8", true, true, DType::kBF16},
-                                         Numerics{"bf16_full", false, false, DType::kBF16}),
+constexpr Numerics kNumerics[] = {{"bf16", checkpoint::WeightFormat::kBF16, true, DType::kBF16},
+                                  {"fp32", checkpoint::WeightFormat::kBF16, true, DType::kF32},
+                                  {"int8", checkpoint::WeightFormat::kInt8Tensorwise, true, DType::kBF16},
+                                  {"bf16_full", checkpoint::WeightFormat::kBF16, false, DType::kBF16},
+                                  {"fp8", checkpoint::WeightFormat::kFloat8E5M2, true, DType::kBF16},
+                                  {"mxfp8", checkpoint::WeightFormat::kMxfp8, true, DType::kBF16},
+                                  {"nvfp4", checkpoint::WeightFormat::kNvfp4, false, DType::kBF16},
+                                  {"w4a8", checkpoint::WeightFormat::kAsymW4A8, true, DType::kBF16},
+                                  {"w4a4", checkpoint::WeightFormat::kConvrotW4A4, true, DType::kBF16},
+                                  {"w4a4_fp32", checkpoint::WeightFormat::kConvrotW4A4, true, DType::kF32}};
+
+INSTANTIATE_TEST_SUITE_P(Numerics, Plans, testing::ValuesIn(kNumerics),
                          [](const auto& param_info) { return param_info.param.name; });
 
 TEST(Plans, PrefixDoesNotChangeBits) {

@@ -31,7 +31,7 @@ Outputs run_steps(kernels::Backend& backend, mem::Accountant& accountant, const 
   return out;
 }
 
-class OrderedQueues : public testing::TestWithParam<bool> {};
+class OrderedQueues : public testing::TestWithParam<checkpoint::WeightFormat> {};
 
 TEST_P(OrderedQueues, OrderedByEventsAlone) {
   // Five blocks: each of the ring's two slots is overwritten while the other computes.
@@ -113,8 +113,11 @@ TEST(Queues, AnInterruptedForwardDrainsBeforeItFrees) {
   }
 }
 
-INSTANTIATE_TEST_SUITE_P(Weights, OrderedQueues, testing::Bool(),
-                         [](const auto& param_info) { return param_info.param ? "int8" : "bf16"; });
+INSTANTIATE_TEST_SUITE_P(Weights, OrderedQueues,
+                         testing::Values(checkpoint::WeightFormat::kBF16,
+                                         checkpoint::WeightFormat::kInt8Tensorwise,
+                                         checkpoint::WeightFormat::kNvfp4),
+                         [](const auto& param_info) { return weight_format_name(param_info.param); });
 
 }  // namespace
 }  // namespace h3s::test

@@ -34,7 +34,9 @@ INSTANTIATE_TEST_SUITE_P(Golden, GoldenFiles,
                                          "curve.bf16.ref2va.fp32", "curve.bf16.ref2va.bf16",
                                          "full.bf16.t2va.fp32", "full.bf16.t2va.bf16", "full.bf16.fl2va.fp32",
                                          "full.bf16.fl2va.bf16", "curve.int8_tensorwise.t2va.bf16",
-                                         "full.int8_tensorwise.t2va.bf16"),
+                                         "full.int8_tensorwise.t2va.bf16", "curve.float8_e4m3fn.t2va.bf16",
+                                         "curve.mxfp8.t2va.bf16", "curve.nvfp4.t2va.bf16",
+                                         "curve.asym_w4a8_int8.t2va.bf16", "curve.convrot_w4a4.t2va.bf16"),
                          [](const auto& param_info) {
                            std::string name = param_info.param;
                            std::replace(name.begin(), name.end(), '.', '_');

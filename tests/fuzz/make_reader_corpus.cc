@@ -10,14 +10,19 @@
 namespace {
 
 using namespace h3s;
+using checkpoint::WeightFormat;
 
-// As small as a network can be, about 30 kB, so that the fuzzer's mutations hit headers and tags.
-spec::ModelSpec smallest_spec(bool curve) {
-  return {.hidden = 4,
+// As small as a network can be, about 30 kB, so that the fuzzer's mutations hit headers and tags; the packed
+// formats hold no narrower rows than 16 or 64 columns.
+spec::ModelSpec smallest_spec(bool curve, WeightFormat format) {
+  const std::int64_t width = format == WeightFormat::kConvrotW4A4 ? 64
+                             : format == WeightFormat::kAsymW4A8  ? 16
+                                                                  : 4;
+  return {.hidden = width,
           .layers = 1,
           .refiner_layers = 0,
           .heads = 1,
-          .ffn = 4,
+          .ffn = width,
           .video_channels = 1,
           .audio_channels = 1,
           .text_dim = 1,
@@ -45,10 +50,13 @@ int main(int argc, char** argv) {
   try {
     write_containers(directory);
     for (const bool curve : {false, true})
-      for (const auto format : {checkpoint::WeightFormat::kBF16, checkpoint::WeightFormat::kInt8Tensorwise})
+      for (const WeightFormat format :
+           {WeightFormat::kBF16, WeightFormat::kInt8Tensorwise, WeightFormat::kFloat8E4M3,
+            WeightFormat::kFloat8E5M2, WeightFormat::kMxfp8, WeightFormat::kNvfp4, WeightFormat::kAsymW4A8,
+            WeightFormat::kConvrotW4A4})
         checkpoint::write_synthetic_checkpoint(
             directory / fmt::format("{}_{}", curve ? "curve" : "full", weight_format_name(format)),
-            {.spec = smallest_spec(curve),
+            {.spec = smallest_spec(curve, format),
              .format = format,
              .seed = 1,
              .prefix = curve ? "" : "diffusion_model."},

@@ -6,9 +6,11 @@
 #include <cstdint>
 #include <cstdlib>
 #include <string>
+#include <vector>
 
 #include "base/error.h"
 #include "checkpoint/checkpoint.h"
+#include "checkpoint/formats.h"
 #include "checkpoint/report.h"
 #include "io/safetensors.h"
 
@@ -55,6 +57,26 @@ void touch_tensors(const h3s::io::SafetensorsReader& file) {
   static_cast<void>(sink);
 }
 
+// First and last row of every quantised layer, by every function of its format.
+void decode_rows(const h3s::checkpoint::Checkpoint& checkpoint) {
+  for (const auto& part : h3s::checkpoint::model_parts(checkpoint.spec())) {
+    if (!h3s::checkpoint::is_linear(part.kind)) continue;
+    const auto source = checkpoint.linear(part.name);
+    if (source.plain()) continue;
+    const h3s::checkpoint::StoredLayer stored(checkpoint.file(), source);
+    const auto& rows = h3s::checkpoint::format_row(source.format).rows;
+    const auto k = static_cast<std::size_t>(source.k);
+    std::vector<std::int8_t> codes(k);
+    std::vector<h3s::BF16> values(k);
+    std::vector<float> weights(k);
+    for (const std::int64_t row : {std::int64_t{0}, source.n - 1}) {
+      if (rows.codes != nullptr) rows.codes(stored, row, codes.data());
+      if (rows.values != nullptr) rows.values(stored, row, values.data());
+      rows.dequantize(stored, row, h3s::DType::kBF16, weights.data());
+    }
+  }
+}
+
 }  // namespace
 
 extern "C" int LLVMFuzzerTestOneInput(const std::uint8_t* data, std::size_t size) {
@@ -64,7 +86,7 @@ extern "C" int LLVMFuzzerTestOneInput(const std::uint8_t* data, std::size_t size
     refuse_or_run([&] {
       touch_tensors(h3s::io::SafetensorsReader::open(path, {.allow_trailing_bytes = allow_trailing}));
     });
-  refuse_or_run([&] { h3s::checkpoint::Checkpoint::open(path); });
+  refuse_or_run([&] { decode_rows(h3s::checkpoint::Checkpoint::open(path)); });
   refuse_or_run([&] { h3s::checkpoint::describe(path, {}); });
   return 0;
 }

@@ -13,7 +13,10 @@ namespace {
 template <typename TX, typename TW, typename TY>
 struct Linear {
   Linear(std::int64_t m, std::int64_t n, std::int64_t k, bool with_bias, std::uint64_t seed)
-      : x(random_values<TX>(m * (k + 3), seed)), bias(random_values<float>(n, seed + 1)), y(m * (n + 5)) {
+      : x(random_values<TX>(m * (k + 3), seed)),
+        bias(random_values<float>(n, seed + 1)),
+        x_scale(random_values<float>(m, seed + 3)),
+        y(m * (n + 5)) {
     const std::vector<TW> w = random_values<TW>(n * k, seed + 2);
     w_bytes.resize(w.size() * sizeof(TW) + 1);
     std::memcpy(w_bytes.data() + 1, w.data(), w.size() * sizeof(TW));
@@ -29,6 +32,7 @@ struct Linear {
             m,
             n,
             k};
+    if (with_bias) args.x_scale = x_scale.data();
     info = {"linear",
             fmt::format("x {} w {} m {} n {} k {} bias {}", dtype_name(kDTypeOf<TX>),
                         dtype_name(kDTypeOf<TW>), m, n, k, with_bias),
@@ -36,7 +40,7 @@ struct Linear {
   }
 
   std::vector<TX> x;
-  std::vector<float> bias;
+  std::vector<float> bias, x_scale;  // a layer has both or none
   Guarded<TY> y;
   std::vector<std::uint8_t> w_bytes;
   kernels::LinearArgs args;
@@ -66,6 +70,12 @@ TEST(Linear, HandValues) {
   EXPECT_EQ(y[0][1], 11.0f);
   EXPECT_EQ(y[1][0], -4.75f);
   EXPECT_EQ(y[1][1], 6.0f);
+  const float x_scale[2] = {0.5f, -2};
+  best_backend().linear({x, DType::kF32, 3, w, DType::kF32, bias, y, DType::kF32, 2, 2, 2, 3, {}, x_scale});
+  EXPECT_EQ(y[0][0], -0.75f);
+  EXPECT_EQ(y[0][1], 5.0f);
+  EXPECT_EQ(y[1][0], 10.25f);
+  EXPECT_EQ(y[1][1], -15.0f);
 }
 
 // 2^24 + 1 is lost inside one block and kept when the one comes in the next block's sum.
@@ -165,6 +175,7 @@ TEST(Linear, SlicesOfRowsAndColumns) {
     args.x = layer.x.data() + m0 * args.x_stride;
     args.w = static_cast<const std::uint8_t*>(args.w) + n0 * kK * 2;
     args.bias += n0;
+    args.x_scale += m0;
     args.y = part.data();
     args.y_stride = args.n = n1 - n0;
     args.m = m1 - m0;

@@ -15,12 +15,14 @@ void expect_same(const Case& info, const Guarded<std::int8_t>& want, const Guard
 }
 
 template <typename T>
-void expect_quantize(std::int64_t m, std::int64_t k, std::int64_t group, float magnitude = 1.0f) {
+void expect_quantize(std::int64_t m, std::int64_t k, std::int64_t group, float magnitude = 1.0f,
+                     kernels::RowCode code = kernels::RowCode::kInt8) {
   const auto seed = static_cast<std::uint64_t>(m * 1000 + k + group);
   const std::vector<T> x = random_values<T>(m * (k + 3), seed, magnitude);
   Guarded<std::int8_t> want(m * k), got(m * k);
   Guarded<float> want_scale(m), got_scale(m);
-  kernels::QuantizeRowsArgs args{x.data(), kDTypeOf<T>, k + 3, group, want.data(), want_scale.data(), m, k};
+  kernels::QuantizeRowsArgs args{x.data(),          kDTypeOf<T>, k + 3, group, want.data(),
+                                 want_scale.data(), m,           k,     code};
   definition_backend().quantize_rows(args);
   args.codes = got.data();
   args.scale = got_scale.data();
@@ -107,6 +109,34 @@ TEST(QuantizeRows, Groups) {
       expect_quantize<BF16>(3, groups * group, group);
       expect_quantize<float>(2, groups * group, group);
     }
+}
+
+// The worked example of the 4-bit format.
+TEST(QuantizeRows, Int4HandValues) {
+  const float x[4] = {1.5f, -0.75f, 2, 0.25f};
+  std::int8_t codes[4];
+  float scale;
+  best_backend().quantize_rows({x, DType::kF32, 4, 4, codes, &scale, 1, 4, kernels::RowCode::kInt4});
+  EXPECT_EQ(codes[0], 4);
+  EXPECT_EQ(codes[1], -2);
+  EXPECT_EQ(codes[2], 7);
+  EXPECT_EQ(codes[3], 0);
+  EXPECT_EQ(scale, 0.3214285671710968f);
+  // In bf16 the sum 257 of the first stage is 256 before it is halved.
+  const BF16 y[4] = {to_bf16(256), to_bf16(1), to_bf16(0), to_bf16(0)};
+  best_backend().quantize_rows({y, DType::kBF16, 4, 4, codes, &scale, 1, 4, kernels::RowCode::kInt4});
+  EXPECT_EQ(scale, 128.0f / 7);
+}
+
+TEST(QuantizeRows, Int4) {
+  constexpr auto kInt4 = kernels::RowCode::kInt4;
+  for (const std::int64_t size : kSizes) expect_quantize<BF16>(3, size, 0, 1.0f, kInt4);
+  for (const std::int64_t group : {4, 16, 64, 256}) {
+    expect_quantize<BF16>(3, 5 * group, group, 1.0f, kInt4);
+    expect_quantize<float>(2, 3 * group, group, 1.0f, kInt4);
+  }
+  expect_quantize<BF16>(4, 64, 16, 1e-30f, kInt4);
+  expect_quantize<BF16>(4, 5376, 256, 300.0f, kInt4);
 }
 
 TEST(QuantizeRows, ExtremeMagnitudes) {

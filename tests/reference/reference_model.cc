@@ -30,16 +30,21 @@ struct QuantisedRow {
   float scale = 0;
 };
 
-QuantisedRow quantise(const double* row, std::int64_t k, std::int64_t group) {
+std::vector<double> rotate(const double* row, std::int64_t k, std::int64_t group) {
   std::vector<double> rotated(static_cast<std::size_t>(k));
-  double largest = 0;
   for (std::int64_t c = 0; c < k; ++c) {
     double sum = 0;
     const std::int64_t base = c / group * group;
     for (std::int64_t i = 0; i < group; ++i) sum += row[base + i] * hadamard(i, c - base, group);
     rotated[static_cast<std::size_t>(c)] = bf(sum);
-    largest = std::max(largest, std::abs(rotated[static_cast<std::size_t>(c)]));
   }
+  return rotated;
+}
+
+QuantisedRow quantise(const double* row, std::int64_t k, std::int64_t group) {
+  const std::vector<double> rotated = rotate(row, k, group);
+  double largest = 0;
+  for (const double v : rotated) largest = std::max(largest, std::abs(v));
   QuantisedRow out;
   out.scale = std::max(static_cast<float>(largest) / 127.0f, 1e-30f);
   const float divisor = static_cast<float>(bf(out.scale));
@@ -67,6 +72,28 @@ Matrix transposed_product(const Matrix& x, const Matrix& w) {
 
 Model::Model(const spec::ModelSpec& spec, std::uint64_t seed, Numerics numerics, bool int8)
     : spec_(spec), seed_(seed), numerics_(numerics), int8_(int8) {}
+
+Model::Model(const spec::ModelSpec& spec, std::uint64_t seed, Numerics numerics, BlockLinear linear)
+    : spec_(spec), seed_(seed), numerics_(numerics), int8_(true), block_linear_(std::move(linear)) {}
+
+Matrix rotated_rows(const Matrix& x) {
+  Matrix out(x.rows, x.cols);
+  for (std::int64_t r = 0; r < x.rows; ++r) {
+    const auto row = rotate(x.row(r), x.cols, checkpoint::synthetic_rotate_group(x.cols));
+    std::copy(row.begin(), row.end(), out.row(r));
+  }
+  return out;
+}
+
+RotatedRows portable_int8_rows(const Matrix& x) {
+  RotatedRows out{Matrix(x.rows, x.cols), {}};
+  for (std::int64_t r = 0; r < x.rows; ++r) {
+    const QuantisedRow row = quantise(x.row(r), x.cols, checkpoint::synthetic_rotate_group(x.cols));
+    std::copy(row.codes.begin(), row.codes.end(), out.codes.row(r));
+    out.scales.push_back(row.scale);
+  }
+  return out;
+}
 
 double Model::round(double v) const {
   return numerics_ == Numerics::kPortable ? bf(v) : v;
@@ -127,6 +154,7 @@ Matrix Model::int8_linear(const Matrix& x, const std::string& layer, std::int64_
 }
 
 Matrix Model::block_linear(const Matrix& x, const std::string& layer, std::int64_t n) const {
+  if (block_linear_ && layer.starts_with("blocks.")) return block_linear_(x, layer, n);
   return int8_ && layer.starts_with("blocks.") ? int8_linear(x, layer, n) : linear(x, layer, n, false, false);
 }
 
@@ -137,8 +165,12 @@ Matrix Model::norm(const Matrix& x, const std::string& key) const {
     double sum = 0;
     for (std::int64_t c = 0; c < x.cols; ++c) sum += x.row(r)[c] * x.row(r)[c];
     const double scale = 1 / std::sqrt(sum / static_cast<double>(x.cols) + 1e-5);
+    // Stock's products are float32 ones: a value on the other side of a bf16 tie flips 4-bit codes.
     for (std::int64_t c = 0; c < x.cols; ++c)
-      y.row(r)[c] = round(x.row(r)[c] * scale * bf(w[static_cast<std::size_t>(c)]));
+      y.row(r)[c] = numerics_ == Numerics::kPortable
+                        ? bf(static_cast<float>(x.row(r)[c]) * static_cast<float>(scale) *
+                             static_cast<float>(bf(w[static_cast<std::size_t>(c)])))
+                        : x.row(r)[c] * scale * bf(w[static_cast<std::size_t>(c)]);
   }
   return y;
 }

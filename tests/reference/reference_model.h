@@ -7,6 +7,7 @@
 #pragma once
 
 #include <cstdint>
+#include <functional>
 #include <string>
 #include <vector>
 
@@ -26,11 +27,24 @@ struct Matrix {
   const double* row(std::int64_t r) const { return values.data() + r * cols; }
 };
 
+// y = x W^T of a linear of a block, in the roundings of its format.
+using BlockLinear = std::function<Matrix(const Matrix& x, const std::string& layer, std::int64_t n)>;
+
+// The portable int8 quantiser: rows rotated in groups of the synthetic size, rounded to bf16; codes; scales.
+struct RotatedRows {
+  Matrix codes;
+  std::vector<float> scales;
+};
+RotatedRows portable_int8_rows(const Matrix& x);
+Matrix rotated_rows(const Matrix& x);
+
 class Model {
  public:
   // Weights come from the generator at `seed`. `int8`: the four linears of every block are int8 ConvRot, and
-  // the islands are rounded to bf16 as such a file makes stock do.
+  // the islands are rounded to bf16 as such a file makes stock do. `linear`: they are what it says, and the
+  // islands the same.
   Model(const spec::ModelSpec& spec, std::uint64_t seed, Numerics numerics, bool int8 = false);
+  Model(const spec::ModelSpec& spec, std::uint64_t seed, Numerics numerics, BlockLinear linear);
 
   // text [L, text_dim]: projection, refiner blocks, final norm.
   Matrix refine(const Matrix& text) const;
@@ -66,6 +80,7 @@ class Model {
   std::uint64_t seed_;
   Numerics numerics_;
   bool int8_;
+  BlockLinear block_linear_;
 };
 
 // One whole evaluation: tensors "embed", "block0"..., "t_emb", "video_out", "audio_out" as the engine returns

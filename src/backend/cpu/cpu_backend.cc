@@ -51,6 +51,10 @@ class CpuBackend final : public kernels::Backend {
   void swiglu_quantize_rows(const kernels::SwigluQuantizeRowsArgs& args) override {
     cpu::swiglu_quantize_rows(args, workers_);
   }
+  void quantize_float(const kernels::QuantizeFloatArgs& args) override {
+    cpu::quantize_float(args, workers_);
+  }
+  void abs_max(const kernels::AbsMaxArgs& args) override { cpu::abs_max(args, workers_); }
   void rms_norm(const kernels::RmsNormArgs& args) override { cpu::rms_norm(args, workers_); }
   void gated_residual(const kernels::GatedResidualArgs& args) override {
     cpu::gated_residual(args, workers_);

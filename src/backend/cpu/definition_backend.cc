@@ -23,6 +23,8 @@ class DefinitionBackend final : public kernels::Backend {
   void swiglu_quantize_rows(const kernels::SwigluQuantizeRowsArgs& args) override {
     swiglu_quantize_rows_definition(args);
   }
+  void quantize_float(const kernels::QuantizeFloatArgs& args) override { quantize_float_definition(args); }
+  void abs_max(const kernels::AbsMaxArgs& args) override { abs_max_definition(args); }
   void rms_norm(const kernels::RmsNormArgs& args) override { rms_norm_definition(args); }
   void gated_residual(const kernels::GatedResidualArgs& args) override { gated_residual_definition(args); }
   void swiglu(const kernels::SwigluArgs& args) override { swiglu_definition(args); }

@@ -4,6 +4,7 @@
 
 #include "kernels/attention.h"
 #include "kernels/linear.h"
+#include "kernels/quantize_float.h"
 #include "kernels/row_ops.h"
 
 namespace h3s::cpu {
@@ -12,6 +13,8 @@ void linear_definition(const kernels::LinearArgs& args);
 void linear_int8_definition(const kernels::LinearInt8Args& args);
 void quantize_rows_definition(const kernels::QuantizeRowsArgs& args);
 void swiglu_quantize_rows_definition(const kernels::SwigluQuantizeRowsArgs& args);
+void quantize_float_definition(const kernels::QuantizeFloatArgs& args);
+void abs_max_definition(const kernels::AbsMaxArgs& args);
 void rms_norm_definition(const kernels::RmsNormArgs& args);
 void gated_residual_definition(const kernels::GatedResidualArgs& args);
 void swiglu_definition(const kernels::SwigluArgs& args);

@@ -6,6 +6,7 @@
 #include "kernels/attention.h"
 #include "kernels/backend.h"
 #include "kernels/linear.h"
+#include "kernels/quantize_float.h"
 #include "kernels/row_ops.h"
 
 namespace h3s::cpu {
@@ -14,6 +15,8 @@ void linear(const kernels::LinearArgs& args, Workers& workers);
 void linear_int8(const kernels::LinearInt8Args& args, Workers& workers);
 void quantize_rows(const kernels::QuantizeRowsArgs& args, Workers& workers);
 void swiglu_quantize_rows(const kernels::SwigluQuantizeRowsArgs& args, Workers& workers);
+void quantize_float(const kernels::QuantizeFloatArgs& args, Workers& workers);
+void abs_max(const kernels::AbsMaxArgs& args, Workers& workers);
 void rms_norm(const kernels::RmsNormArgs& args, Workers& workers);
 void gated_residual(const kernels::GatedResidualArgs& args, Workers& workers);
 void swiglu(const kernels::SwigluArgs& args, Workers& workers);

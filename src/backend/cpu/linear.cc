@@ -1,9 +1,11 @@
-// linear: y[m][n] = round(total + bias[n]), total = sum over K blocks of the block's sum of x[m][k] w[n][k].
+// linear: y[m][n] = round(f(total x_scale[m]) + bias[n]), total = sum over K blocks of the block's sum of
+// x[m][k] w[n][k].
 //
 // Rounding: operands are exact in float; inside a block of kLinearKBlock one fused multiply-add chain from
-// zero, k ascending; block sums added in order to a float total that starts at zero; bias added; one rounding
-// to y_dtype. Equal to linear_definition bit for bit, hence under any slicing of rows or columns.
-// Bytes moved: W once per 512 rows of x, x once per 384 columns of W, y once.
+// zero, k ascending; block sums added in order to a float total that starts at zero; the product with the
+// row's scale, where there is one, rounds; bias added; one rounding to y_dtype. Equal to linear_definition
+// bit for bit, hence under any slicing of rows or columns. Bytes moved: W once per 512 rows of x, x once per
+// 384 columns of W, y once.
 #include "kernels/linear.h"
 
 #include <cmath>
@@ -43,6 +45,7 @@ float linear_total(const kernels::LinearArgs& a, std::int64_t m, std::int64_t n)
       sum = std::fma(read<TX>(a.x, m * a.x_stride + k), read<TW>(a.w, n * a.k + k), sum);
     total += sum;
   }
+  if (a.x_scale != nullptr) total *= a.x_scale[m];
   return a.bias == nullptr ? total : total + a.bias[n];
 }
 
@@ -97,16 +100,18 @@ struct FloatProblem {
 
   void finish(std::int64_t row, Range cols, const float* acc) const {
     const std::int64_t first = row * a.y_stride + cols.begin;
+    const float scale = a.x_scale == nullptr ? 1.0f : a.x_scale[row];
     dispatch_dtype<BF16, F16, float>(a.y_dtype, "linear", [&]<typename T>() HWY_ATTR {
-      store_row(acc, cols, static_cast<T*>(a.y) + first);
+      store_row(acc, scale, cols, static_cast<T*>(a.y) + first);
     });
   }
 
   template <typename T>
-  void store_row(const float* acc, Range cols, T* y) const {
+  void store_row(const float* acc, float scale, Range cols, T* y) const {
+    const F32 x_scale = hn::Set(F32Tag(), scale);
     for (std::int64_t c = 0; c < cols.size(); c += kLanes) {
       const std::int64_t left = cols.size() - c;
-      F32 v = hn::Load(F32Tag(), acc + c);
+      F32 v = hn::Mul(hn::Load(F32Tag(), acc + c), x_scale);
       if (a.bias != nullptr) v = hn::Add(v, load(a.bias + cols.begin + c, left));
       store(v, y + c, left);
     }

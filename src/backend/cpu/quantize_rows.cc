@@ -1,4 +1,5 @@
-// quantize_rows: int8 codes of each row with one float scale, optionally rotated first. Contract in linear.h.
+// quantize_rows: int8 or int4 codes of each row with one float scale, optionally rotated first. Contract in
+// linear.h.
 //
 // x [m, k] in bf16 or float, codes [m, k], scale [m]. Rotation and maximum in float, the quotient by way of
 // bf16. Equal to quantize_rows_definition bit for bit, hence under any chunking of rows. Bytes moved per row:
@@ -8,6 +9,7 @@
 
 #include "backend/cpu/definitions.h"
 #include "backend/cpu/launchers.h"
+#include "backend/cpu/quantize_rows_int4.h"
 #include "base/dispatch.h"
 
 #undef HWY_TARGET_INCLUDE
@@ -27,7 +29,10 @@ void quantize_rows_definition(const kernels::QuantizeRowsArgs& a) {
     for (std::int64_t m = 0; m < a.m; ++m) {
       const T* x = static_cast<const T*>(a.x) + m * a.x_stride;
       for (std::int64_t i = 0; i < a.k; ++i) row[static_cast<std::size_t>(i)] = to_float(x[i]);
-      quantize_row(row.data(), a.k, a.rotate_group, a.codes + m * a.k, a.scale + m);
+      if (a.code == kernels::RowCode::kInt4)
+        quantize_row_int4<T>(row.data(), a.k, a.rotate_group, a.codes + m * a.k, a.scale + m);
+      else
+        quantize_row(row.data(), a.k, a.rotate_group, a.codes + m * a.k, a.scale + m);
     }
   });
 }
@@ -46,7 +51,10 @@ void quantize_range(const kernels::QuantizeRowsArgs& a, std::int64_t begin, std:
   for (std::int64_t m = begin; m < end; ++m) {
     const T* x = static_cast<const T*>(a.x) + m * a.x_stride;
     for (std::int64_t i = 0; i < a.k; i += kLanes) store(load(x + i, a.k - i), row + i, a.k - i);
-    quantize_row_vec(row, a.k, a.rotate_group, a.codes + m * a.k, a.scale + m);
+    if (a.code == kernels::RowCode::kInt4)
+      quantize_row_int4<T>(row, a.k, a.rotate_group, a.codes + m * a.k, a.scale + m);
+    else
+      quantize_row_vec(row, a.k, a.rotate_group, a.codes + m * a.k, a.scale + m);
   }
 }
 

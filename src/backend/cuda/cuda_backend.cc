@@ -7,6 +7,7 @@
 #include "backend/cuda/check.h"
 #include "backend/cuda/devices.h"
 #include "backend/cuda/dispatch.h"
+#include "backend/cuda/quantize.h"
 #include "backend/cuda/queues.h"
 #include "backend/cuda/row_ops.h"
 #include "backend/cuda/stamps.h"
@@ -75,7 +76,10 @@ class CudaBackend final : public kernels::Backend {
     run({"linear_int8", a.m, a.n, a.k}, [&] { dispatch_->linear_int8(a, compute()); });
   }
   void quantize_rows(const kernels::QuantizeRowsArgs& a) override {
-    run({"quantize_rows", a.m, a.k, a.rotate_group}, [&] { dispatch_->quantize_rows(a, compute()); });
+    run({"quantize_rows", a.m, a.k, a.rotate_group}, [&] {
+      if (a.code == kernels::RowCode::kInt4) return cuda::quantize_rows_int4(a, compute());
+      dispatch_->quantize_rows(a, compute());
+    });
   }
   void swiglu_quantize_rows(const kernels::SwigluQuantizeRowsArgs& a) override {
     run({"swiglu_quantize_rows", a.m, a.k, a.rotate_group},
@@ -83,6 +87,13 @@ class CudaBackend final : public kernels::Backend {
   }
   void attention(const kernels::AttentionArgs& a) override {
     run({"attention", a.heads, a.q_tokens, a.kv_tokens}, [&] { dispatch_->attention(a, compute()); });
+  }
+  void quantize_float(const kernels::QuantizeFloatArgs& a) override {
+    run({"quantize_float", a.m, a.k, static_cast<std::int64_t>(a.code)},
+        [&] { cuda::quantize_float(a, compute()); });
+  }
+  void abs_max(const kernels::AbsMaxArgs& a) override {
+    run({"abs_max", a.m, a.k, 1}, [&] { cuda::abs_max(a, compute()); });
   }
   void rms_norm(const kernels::RmsNormArgs& a) override {
     run({"rms_norm", a.m, a.c, a.modulate}, [&] { cuda::rms_norm(a, compute()); });

@@ -1,4 +1,4 @@
-// Linear layers in plain fp32: y[m][n] = round(total + bias[n]), total = sum over K blocks of the block's sum
+// Linear layers in plain fp32: y[m][n] = round(f(total x_scale[m]) + bias[n]), total = sum over K blocks of the block's sum
 // of x[m][k] w[n][k].
 //
 // Rounding: operands are exact in float; inside a block of kLinearKBlock one fused multiply-add chain from
@@ -33,6 +33,7 @@ struct Params {
   const void* x;
   const void* w;
   const float* bias;
+  const float* x_scale;
   void* y;
   int64_t x_stride, y_stride;
   int64_t m, n, k;
@@ -74,6 +75,7 @@ __device__ __forceinline__ float4 read_four(const void* base, DType dtype, bool 
 }
 
 __device__ __forceinline__ void store_total(const Params& p, int64_t row, int64_t column, float total) {
+  if (p.x_scale != nullptr) total = __fmul_rn(total, __ldg(p.x_scale + row));
   if (p.bias != nullptr) total = __fadd_rn(total, __ldg(p.bias + column));
   const int64_t idx = row * p.y_stride + column;
   if (p.y_dtype == DType::kF32) {
@@ -299,6 +301,7 @@ void linear_fma(const LinearArgs& args, cudaStream_t stream) {
   const Params p = {args.x,
                     args.w,
                     args.bias,
+                    args.x_scale,
                     args.y,
                     args.x_stride,
                     args.y_stride,

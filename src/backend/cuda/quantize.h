@@ -9,10 +9,15 @@
 #include <cuda_runtime_api.h>
 
 #include "kernels/linear.h"
+#include "kernels/quantize_float.h"
 
 namespace h3s::cuda {
 
 void quantize_rows(const kernels::QuantizeRowsArgs& args, cudaStream_t stream);
+// RowCode::kInt4; any strides and alignment, rotation groups of at most 1,024.
+void quantize_rows_int4(const kernels::QuantizeRowsArgs& args, cudaStream_t stream);
+void quantize_float(const kernels::QuantizeFloatArgs& args, cudaStream_t stream);
+void abs_max(const kernels::AbsMaxArgs& args, cudaStream_t stream);
 void swiglu_quantize_rows(const kernels::SwigluQuantizeRowsArgs& args, cudaStream_t stream);
 
 }  // namespace h3s::cuda

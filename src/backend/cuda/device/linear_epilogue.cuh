@@ -4,7 +4,7 @@
 // Sums come as 16 x 32 pieces of a warp in the layout of mma.cuh: four neighbouring 16 x 8 tiles, lane = 4g +
 // q, sums[4t + 0, 1] are row g, columns 8t + 2q + {0, 1}; sums[4t + 2, 3] the row g + 8.
 //   int8:     y = round(f(f(f(sum) x_scale[row]) w_scale[column]) (+ bias[column]))
-//   floating: y = round(f(sum (+ bias[column])))
+//   floating: y = round(f(f(sum (x_scale[row])) (+ bias[column])))
 // each f one fp32 rounding to nearest even, never contracted.
 #pragma once
 
@@ -19,7 +19,7 @@ namespace h3s::cuda::device {
 struct LinearOutput {
   void* y;               // [m, n]
   int64_t y_stride;      // elements
-  const float* x_scale;  // [m], int8 only
+  const float* x_scale;  // [m]; floating: may be null
   const float* w_scale;  // [n], int8 only
   const float* bias;     // [n] or null
   int64_t m, n;
@@ -79,7 +79,7 @@ __device__ __forceinline__ float finish_sum(Sum sum, float x_scale, const Column
   if constexpr (std::is_same_v<Sum, int32_t>) {
     v = __fmul_rn(__fmul_rn(__int2float_rn(sum), x_scale), terms.scale[t]);
   } else {
-    v = sum;
+    v = __fmul_rn(sum, x_scale);
   }
   return has_bias ? __fadd_rn(v, terms.bias[t]) : v;
 }
@@ -114,8 +114,8 @@ __device__ __forceinline__ void store_piece(const LinearOutput& out, const Sum* 
   for (int r = 0; r < 2; ++r) {
     const int64_t row = row0 + lane / 4 + 8 * r;
     const bool inside = row < out.m;
-    float x_scale = 0.0f;
-    if constexpr (std::is_same_v<Sum, int32_t>) x_scale = inside ? __ldg(out.x_scale + row) : 0.0f;
+    const bool scaled = std::is_same_v<Sum, int32_t> || out.x_scale != nullptr;
+    const float x_scale = inside && scaled ? __ldg(out.x_scale + row) : 1.0f;
     float v[8];
 #pragma unroll
     for (int t = 0; t < 8; ++t)

@@ -1,4 +1,4 @@
-// reference::linear: y[m][n] = round(total + bias[n]), total = sum over K blocks of the block's sum of
+// reference::linear: y[m][n] = round(f(total x_scale[m]) + bias[n]), total = sum over K blocks of the block's sum of
 // x[m][k] w[n][k].
 //
 // Rounding: operands are exact in float; inside a block of kLinearKBlock one fused multiply-add chain from
@@ -26,6 +26,7 @@ struct Params {
   const TX* x;
   const TW* w;
   const float* bias;
+  const float* x_scale;
   TY* y;
   int64_t x_stride, y_stride, m, n, k;
 };
@@ -70,8 +71,9 @@ __global__ void __launch_bounds__(kThreads) linear_kernel(const Params<TX, TW, T
     for (int j = 0; j < 4; ++j) {
       const int64_t m = m0 + ty + 16 * i, n = n0 + tx + 16 * j;
       if (m >= p.m || n >= p.n) continue;
-      p.y[m * p.y_stride + n] =
-          from_float<TY>(p.bias == nullptr ? total[i][j] : __fadd_rn(total[i][j], p.bias[n]));
+      float v = p.x_scale == nullptr ? total[i][j] : __fmul_rn(total[i][j], p.x_scale[m]);
+      if (p.bias != nullptr) v = __fadd_rn(v, p.bias[n]);
+      p.y[m * p.y_stride + n] = from_float<TY>(v);
     }
 }
 
@@ -96,6 +98,7 @@ void linear(const kernels::LinearArgs& a, cudaStream_t stream) {
         const Params<TX, TW, TY> p{static_cast<const TX*>(a.x),
                                    static_cast<const TW*>(a.w),
                                    a.bias,
+                                   a.x_scale,
                                    static_cast<TY*>(a.y),
                                    a.x_stride,
                                    a.y_stride,

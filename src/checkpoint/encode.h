@@ -1,0 +1,68 @@
+// Weight quantisers: a bf16 matrix to the tensors of a quantised layer, in the portable form of each format.
+#pragma once
+
+#include <cstdint>
+#include <span>
+#include <string>
+#include <vector>
+
+#include "base/float16.h"
+#include "checkpoint/checkpoint.h"
+#include "io/safetensors.h"
+
+namespace h3s::checkpoint {
+
+// One layer being quantised. encode_row() may be called for different rows from different threads; companions
+// are complete when every row has been encoded. Memory: the companions.
+class LayerEncoder {
+ public:
+  // `largest` is the largest magnitude of the whole matrix, where needs_largest(format). `rotate_group` as in
+  // quantize_int8.h, for the ConvRot formats. Finite weights only.
+  LayerEncoder(WeightFormat format, std::int64_t n, std::int64_t k, std::int64_t rotate_group, float largest);
+
+  // True when the scale of the whole matrix has to be known before the first row.
+  static bool needs_largest(WeightFormat format);
+
+  // LAYER.weight, its companions and LAYER.comfy_quant, in the order they are written.
+  std::vector<io::TensorDecl> tensors(const std::string& layer) const;
+  std::int64_t stored_rows() const {
+    return stored_rows_;
+  }                                                      // n, padded where the format pads; those are zero
+  std::int64_t row_bytes() const { return row_bytes_; }  // of a row of the stored weight
+  const std::string& tag() const { return tag_; }
+
+  // row [k]; `out` [row_bytes()] starts as zeros; `scratch` [k].
+  void encode_row(std::int64_t row_idx, std::span<const BF16> row, std::byte* out, std::span<float> scratch);
+
+  struct Companion {
+    std::string suffix;
+    DType dtype;
+    std::vector<std::int64_t> shape;
+    std::vector<std::byte> bytes;
+  };
+  const std::vector<Companion>& companions() const { return companions_; }
+
+ private:
+  using EncodeRow = void (LayerEncoder::*)(std::int64_t, std::span<const BF16>, std::byte*, std::span<float>);
+
+  void add(const char* suffix, DType dtype, std::vector<std::int64_t> shape);
+  void set_float(std::size_t companion, std::int64_t idx, float value);
+  void set_byte(std::size_t companion, std::int64_t idx, std::uint8_t value);
+  void int8_row(std::int64_t row_idx, std::span<const BF16> row, std::byte* out, std::span<float> scratch);
+  template <typename F>
+  void float8_row(std::int64_t row_idx, std::span<const BF16> row, std::byte* out, std::span<float> scratch);
+  void mxfp8_row(std::int64_t row_idx, std::span<const BF16> row, std::byte* out, std::span<float> scratch);
+  void nvfp4_row(std::int64_t row_idx, std::span<const BF16> row, std::byte* out, std::span<float> scratch);
+  void w4a8_row(std::int64_t row_idx, std::span<const BF16> row, std::byte* out, std::span<float> scratch);
+  void w4a4_row(std::int64_t row_idx, std::span<const BF16> row, std::byte* out, std::span<float> scratch);
+
+  WeightFormat format_;
+  std::int64_t n_, k_, rotate_group_;
+  std::int64_t stored_rows_ = 0, row_bytes_ = 0;
+  float tensor_scale_ = 0;
+  std::string tag_;
+  EncodeRow encode_ = nullptr;
+  std::vector<Companion> companions_;
+};
+
+}  // namespace h3s::checkpoint

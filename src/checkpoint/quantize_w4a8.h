@@ -1,0 +1,28 @@
+// The weight quantiser of asym_w4a8_int8: 4-bit codes into a codebook, groups of 16 columns with an e4m3
+// scale relative to a scale of the row.
+#pragma once
+
+#include <array>
+#include <cstdint>
+#include <span>
+
+namespace h3s::checkpoint {
+
+inline constexpr std::int64_t kW4A8Group = 16;
+
+// The format's fixed levels: nearly those that lose least on a normal distribution whose largest value is 1;
+// not symmetric. Stock fits levels of its own to weights whose rotated groups are far from normal; here these
+// always serve.
+inline constexpr std::array<float, 16> kW4A8Codebook{
+    -0.980602f, -0.794529f, -0.638165f, -0.500986f, -0.377321f, -0.263187f, -0.155210f, -0.050720f,
+    0.052541f,  0.156985f,  0.265284f,  0.379533f,  0.502636f,  0.638953f,  0.794876f,  0.980671f};
+
+// row [K] of rotated bf16 numbers; codes [K], relative [K / 16] e4m3 codes; returns the row's scale. All in
+// float: per group, a scale from the largest magnitude, codes of the nearest level, and twice the scale that
+// fits those codes best and codes anew; then the row's scale from the largest product, relative scales
+// rounded to e4m3, and final codes of the nearest of the int8 levels that decoding will make. Ties go to the
+// lower level.
+float quantize_w4a8_row(std::span<const float> row, std::span<std::int8_t> codes,
+                        std::span<std::uint8_t> relative);
+
+}  // namespace h3s::checkpoint

@@ -1,0 +1,217 @@
+// quantize_float and abs_max.
+#include "kernels/quantize_float.h"
+
+#include <fmt/format.h>
+
+#include <cmath>
+
+#include "base/error.h"
+#include "ops/op_test.h"
+#include "ops/ops.h"
+
+namespace h3s::test {
+namespace {
+
+using kernels::FloatCode;
+using kernels::QuantizeFloatArgs;
+
+constexpr FloatCode kCodes[] = {FloatCode::kE4M3, FloatCode::kE5M2, FloatCode::kMxfp8, FloatCode::kNvfp4};
+
+// The first values of a row on the best backend.
+std::vector<float> quantized(std::vector<float> x, QuantizeFloatArgs args, float* row_scale) {
+  const auto k = static_cast<std::int64_t>(x.size());
+  std::vector<BF16> y(x.size());
+  args.x = x.data(), args.x_dtype = DType::kF32, args.x_stride = k;
+  args.y = y.data(), args.row_scale = row_scale, args.m = 1, args.k = k;
+  best_backend().quantize_float(args);
+  std::vector<float> out;
+  for (const BF16 v : y) out.push_back(to_float(v));
+  return out;
+}
+
+TEST(QuantizeFloat, WorkedExampleE4M3) {
+  float scale = 0;
+  EXPECT_EQ(quantized({0.5f, 1.25f, -3, 100}, {.code = FloatCode::kE4M3, .weight_scale = 0.01f}, &scale),
+            (std::vector<float>{0.5f, 1.25f, -3, 96}));
+  EXPECT_EQ(scale, 0.01f);
+  EXPECT_EQ(quantized({900, -1e9f, 0.02f}, {.code = FloatCode::kE4M3, .scale = 2, .weight_scale = 3}, &scale),
+            (std::vector<float>{448, -448, 0.009765625f}));
+  EXPECT_EQ(scale, 6.0f);
+  EXPECT_EQ(quantized({1e9f, 1.1f}, {.code = FloatCode::kE5M2}, &scale), (std::vector<float>{57344, 1.0f}));
+}
+
+TEST(QuantizeFloat, WorkedExampleMxfp8) {
+  float scale = 0;
+  EXPECT_EQ(quantized({3.7f, -0.01f, 1, 0}, {.code = FloatCode::kMxfp8}, &scale),
+            (std::vector<float>{3.75f, -0.009765625f, 1, 0}));
+  EXPECT_EQ(scale, 1.0f);
+  EXPECT_EQ(quantized({0, 0}, {.code = FloatCode::kMxfp8}, &scale), (std::vector<float>{0, 0}));
+}
+
+// A block of -0.13 + 0.02 i under a peak of 0.5: the block's scale is 160, the codes E E D C B A 9 1 ...
+TEST(QuantizeFloat, WorkedExampleNvfp4) {
+  std::vector<float> x;
+  for (int i = 0; i < 16; ++i) x.push_back(-0.13f + 0.02f * static_cast<float>(i));
+  constexpr float kNumbers[16] = {-4, -4, -3, -2, -1.5f, -1, -0.5f, 0.5f, 0.5f * 2, 1.5f, 2, 3, 4, 4, 6, 6};
+  const float peak = 0.5f;
+  float scale = 0;
+  const auto y =
+      quantized(x, {.code = FloatCode::kNvfp4, .scale = 0, .peak = &peak, .weight_scale = 2}, &scale);
+  for (std::size_t i = 0; i < 16; ++i) EXPECT_EQ(y[i], kNumbers[i] * 160) << i;
+  EXPECT_EQ(scale, 2 * 0.00018601190822664648f);
+  const float zero = 0;
+  EXPECT_EQ(quantized({0, 0}, {.code = FloatCode::kNvfp4, .scale = 0, .peak = &zero}, &scale),
+            (std::vector<float>{0, 0}));
+  EXPECT_EQ(scale, 0.0f);
+}
+
+template <typename T>
+void expect_quantize_float(FloatCode code, std::int64_t m, std::int64_t k, bool pre_scaled,
+                           float magnitude = 1.0f) {
+  const auto seed = static_cast<std::uint64_t>(m * 1000 + k + static_cast<int>(code));
+  const std::vector<T> x = random_values<T>(m * (k + 3), seed, magnitude);
+  const std::vector<float> factors = random_values<float>(k, seed + 1);
+  const float peak = 4 * magnitude;
+  Guarded<BF16> want(m * k), got(m * k);
+  Guarded<float> want_scale(m), got_scale(m);
+  QuantizeFloatArgs args{.x = x.data(),
+                         .x_dtype = kDTypeOf<T>,
+                         .x_stride = k + 3,
+                         .pre_scale = pre_scaled ? factors.data() : nullptr,
+                         .code = code,
+                         .scale = code == FloatCode::kNvfp4 ? 0.0f : 0.37f,
+                         .peak = &peak,
+                         .weight_scale = 0.011f,
+                         .y = want.data(),
+                         .row_scale = want_scale.data(),
+                         .m = m,
+                         .k = k};
+  definition_backend().quantize_float(args);
+  args.y = got.data();
+  args.row_scale = got_scale.data();
+  for_each_backend([&](kernels::Backend& backend) {
+    got.poison();
+    got_scale.poison();
+    backend.quantize_float(args);
+    const Case info{"quantize_float", fmt::format("code {} m {} k {}", static_cast<int>(code), m, k), seed,
+                    backend.name()};
+    expect_same_bits(info, want, got, k);
+    expect_same_bits(info, want_scale, got_scale, 1);
+  });
+}
+
+TEST(QuantizeFloat, Sizes) {
+  for (const FloatCode code : kCodes)
+    for (const std::int64_t size : kSizes) {
+      expect_quantize_float<BF16>(code, 3, size, false);
+      expect_quantize_float<float>(code, 2, size, true);
+    }
+}
+
+TEST(QuantizeFloat, Magnitudes) {
+  for (const FloatCode code : kCodes)
+    for (const float magnitude : {1e-30f, 1e-9f, 300.0f, 1e30f})
+      expect_quantize_float<BF16>(code, 3, 259, true, magnitude);
+}
+
+TEST(QuantizeFloat, RowsInPartsAndInPlace) {
+  constexpr std::int64_t kM = 65, kK = 96;
+  const float peak = 5;
+  for (const FloatCode code : kCodes) {
+    std::vector<BF16> x = random_values<BF16>(kM * kK, 5);
+    Guarded<BF16> whole(kM * kK);
+    Guarded<float> scale(kM), part_scale(kM);
+    QuantizeFloatArgs args{.x = x.data(),
+                           .x_stride = kK,
+                           .code = code,
+                           .scale = code == FloatCode::kNvfp4 ? 0.0f : 1.0f,
+                           .peak = &peak,
+                           .y = whole.data(),
+                           .row_scale = scale.data(),
+                           .m = kM,
+                           .k = kK};
+    best_backend().quantize_float(args);
+    for_each_part(kM, [&](std::int64_t m, std::int64_t rows) {
+      args.x = args.y = x.data() + m * kK;
+      args.row_scale = part_scale.data() + m;
+      args.m = rows;
+      best_backend().quantize_float(args);
+    });
+    expect_same_bits({"quantize_float", "in parts, in place", 5, ""}, whole.data(), x.data(), kM * kK, kK);
+    expect_same_bits({"quantize_float", "in parts", 5, ""}, scale, part_scale, 1);
+  }
+}
+
+TEST(QuantizeFloat, Errors) {
+  const std::vector<float> x(8, 1.0f);
+  std::vector<BF16> y(8);
+  float scale = 0;
+  QuantizeFloatArgs args{.x = x.data(),
+                         .x_dtype = DType::kF32,
+                         .x_stride = 8,
+                         .y = y.data(),
+                         .row_scale = &scale,
+                         .m = 1,
+                         .k = 8};
+  const auto refused = [&](const char* text) {
+    try {
+      ops::quantize_float(best_backend(), args);
+      ADD_FAILURE() << "accepted: " << text;
+    } catch (const Error& e) {
+      EXPECT_NE(std::string(e.what()).find(text), std::string::npos) << e.what();
+    }
+  };
+  args.scale = 0;
+  refused("scale must be positive and finite, got 0");
+  args.code = FloatCode::kNvfp4;
+  refused("peak must not be null");
+  args.scale = 1;
+  args.y = const_cast<float*>(x.data());
+  refused("only dense bf16 rows can be quantised in place");
+  args.y = nullptr;
+  refused("y must not be null");
+}
+
+template <typename T>
+void expect_abs_max(std::int64_t m, std::int64_t k, bool pre_scaled) {
+  const std::vector<T> x = random_values<T>(m * (k + 5), 31);
+  const std::vector<float> factors = random_values<float>(k, 32);
+  float largest = 0;
+  for (std::int64_t r = 0; r < m; ++r)
+    for (std::int64_t i = 0; i < k; ++i) {
+      const float v = to_float(x[static_cast<std::size_t>(r * (k + 5) + i)]);
+      largest = std::max(largest,
+                         std::fabs(pre_scaled ? round_to<T>(v * factors[static_cast<std::size_t>(i)]) : v));
+    }
+  kernels::AbsMaxArgs args{.x = x.data(),
+                           .x_dtype = kDTypeOf<T>,
+                           .x_stride = k + 5,
+                           .pre_scale = pre_scaled ? factors.data() : nullptr,
+                           .m = m,
+                           .k = k};
+  const auto whole_and_parts = [&](kernels::Backend& backend) {
+    float peak = 1e30f;
+    args.x = x.data(), args.m = m, args.first = true, args.peak = &peak;
+    backend.abs_max(args);
+    EXPECT_EQ(peak, largest) << backend.name() << " m " << m << " k " << k;
+    peak = 1e30f;
+    for_each_part(m, [&](std::int64_t row, std::int64_t rows) {
+      args.x = x.data() + row * (k + 5), args.m = rows, args.first = row == 0;
+      backend.abs_max(args);
+    });
+    EXPECT_EQ(peak, largest) << backend.name() << " in parts, m " << m << " k " << k;
+  };
+  whole_and_parts(definition_backend());
+  for_each_backend(whole_and_parts);
+}
+
+TEST(AbsMax, SizesAndParts) {
+  for (const std::int64_t size : kSizes) {
+    expect_abs_max<BF16>(3, size, false);
+    expect_abs_max<float>(7, size, true);
+  }
+  expect_abs_max<BF16>(300, 33, true);
+}
+
+}  // namespace
+}  // namespace h3s::test

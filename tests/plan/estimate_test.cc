@@ -1,0 +1,115 @@
+// Estimates against what was measured on the card the rates are of, and against arithmetic by hand.
+#include "plan/estimate.h"
+
+#include <gtest/gtest.h>
+
+#include "plan/cards.h"
+#include "plan/clip.h"
+
+namespace h3s::test {
+namespace {
+
+using exec::Dials;
+using exec::Schedule;
+
+struct Job {
+  checkpoint::Checkpoint checkpoint;
+  spec::Layout layout;
+  exec::WeightLoader loader;
+  plan::Calibration calibration;
+  bool device_is_host;
+
+  Job(spec::ModelSpec spec, const plan::Clip& clip, plan::Calibration rates)
+      : checkpoint(checkpoint::Checkpoint::without_data(spec, checkpoint::WeightFormat::kInt8Tensorwise)),
+        layout(plan::job_of(clip)),
+        loader(checkpoint, DType::kBF16, !rates.overlaps),
+        calibration(rates),
+        device_is_host(!rates.overlaps) {}
+  plan::Estimate estimate(const Dials& dials) const {
+    return plan::TimeModel(calibration, loader, layout, device_is_host, true).estimate(dials);
+  }
+};
+
+spec::ModelSpec real_spec(std::int64_t layers) {
+  spec::ModelSpec spec;
+  spec.layers = layers;
+  return spec;
+}
+
+Dials chunked(Schedule schedule, std::int64_t heads) {
+  return {.schedule = schedule,
+          .head_group = heads,
+          .q_chunk = 16384,
+          .kv_chunk = 8192,
+          .mlp_chunk = 8192,
+          .head_chunk = 8192};
+}
+
+const plan::Clip kLongClip{.width = 1376, .height = 768, .frames = 702};
+
+// bench/results/two-blocks-h200.json: seconds of one step with its weights loaded, text excluded.
+TEST(Estimate, AgreesWithTwoBlocksMeasuredOnTheH200) {
+  const Job job(real_spec(2), kLongClip, plan::expect(*plan::find_card("h200")));
+  ASSERT_EQ(job.layout.tokens(), 216464);
+  const auto expect_seconds = [&](const Dials& dials, double measured) {
+    EXPECT_NEAR(job.estimate(dials).seconds, measured, 0.1 * measured) << dials.describe();
+  };
+  expect_seconds(chunked(Schedule::kResident, 56), 4.672);
+  expect_seconds(chunked(Schedule::kHeadGroups, 8), 4.719);
+  expect_seconds(chunked(Schedule::kHeadGroups, 4), 4.793);
+  expect_seconds(chunked(Schedule::kFlat, 8), 5.149);
+}
+
+TEST(Estimate, AttentionIsItsOperationsOverItsRate) {
+  const Job job(real_spec(3), kLongClip, plan::expect(*plan::find_card("h200")));
+  const double s = 216464, operations = 3 * 4 * s * s * 56 * 128;
+  EXPECT_NEAR(job.estimate(chunked(Schedule::kResident, 56)).stages[plan::kAttend].compute,
+              operations / job.calibration.attention_bf16.ops, 1e-9 * operations);
+}
+
+TEST(Estimate, CopiesHideBehindComputeWhereTheyCanAndAddWhereTheyCannot) {
+  plan::Calibration rates = plan::expect(*plan::find_card("h200"));
+  const Dials dials = chunked(Schedule::kHeadGroups, 8);
+  const plan::Stage beside = Job(real_spec(2), kLongClip, rates).estimate(dials).stages[plan::kAttend];
+  EXPECT_LT(beside.seconds, beside.compute + 0.1 * beside.download);
+  rates.overlaps = false;
+  const plan::Stage after = Job(real_spec(2), kLongClip, rates).estimate(dials).stages[plan::kAttend];
+  EXPECT_DOUBLE_EQ(after.seconds, after.compute + after.download);
+  rates.overlaps = true;
+  rates.download_bytes = 1e6;
+  const plan::Stage slow = Job(real_spec(2), kLongClip, rates).estimate(dials).stages[plan::kAttend];
+  EXPECT_GE(slow.seconds, slow.download);
+}
+
+// A short clip cannot hide the weights: each resident block saves its share, and all of them the whole.
+TEST(Estimate, ResidentBlocksSaveStreaming) {
+  const Job job(real_spec(10), {.width = 256, .height = 256, .frames = 5},
+                plan::expect(*plan::find_card("h200")));
+  Dials dials = chunked(Schedule::kResident, 56);
+  double previous = job.estimate(dials).stages[plan::kWeights].seconds;
+  EXPECT_GT(previous, 0);
+  for (dials.resident_blocks = 1; dials.resident_blocks <= 10; ++dials.resident_blocks) {
+    const double seconds = job.estimate(dials).stages[plan::kWeights].seconds;
+    EXPECT_LE(seconds, previous) << dials.resident_blocks;
+    previous = seconds;
+  }
+  EXPECT_EQ(previous, 0);
+}
+
+TEST(Estimate, OneSlotWaitsForEveryUpload) {
+  const Job job(real_spec(10), kLongClip, plan::expect(*plan::find_card("h200")));
+  Dials dials = chunked(Schedule::kResident, 56);
+  EXPECT_EQ(job.estimate(dials).stages[plan::kWeights].seconds, 0);
+  dials.weight_slots = 1;
+  const plan::Stage stage = job.estimate(dials).stages[plan::kWeights];
+  EXPECT_DOUBLE_EQ(stage.seconds, stage.upload);
+}
+
+TEST(Estimate, RanksAreHalfAPercentWide) {
+  EXPECT_EQ(plan::time_rank(100), plan::time_rank(100.1));
+  EXPECT_LT(plan::time_rank(100), plan::time_rank(101));
+  EXPECT_LT(plan::time_rank(1e-6), plan::time_rank(1.01e-6));
+}
+
+}  // namespace
+}  // namespace h3s::test
