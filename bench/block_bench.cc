@@ -80,7 +80,8 @@ class Block {
             .scale = memory_.make_floats(std::vector<float>(static_cast<std::size_t>(n), scale)),
             .n = n,
             .k = k,
-            .rotate_group = kRotateGroup};
+            .rotate_group = kRotateGroup,
+            .fused_swiglu = true};
   }
   const float* near_one(std::int64_t count) {
     std::vector<float> values = random_floats(count, ++seed_);

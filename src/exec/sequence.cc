@@ -88,9 +88,7 @@ Sequence::Sequence(Context context, const spec::ModelSpec& spec, DType compute, 
   auto allocate = [&](const char* tag, std::int64_t bytes) {
     return context_.accountant.allocate(mem::Space::kDevice, bytes, tag);
   };
-  if (grouped) {
-    q_ = allocate("q of the heads attended", head_bytes);
-  }
+  if (grouped) q_ = allocate("q of the heads attended", head_bytes);
   if (grouped || needs.input_peaks) {
     const bool on_device =
         !grouped || (dials_.schedule == Schedule::kHeadGroups && dials_.attention_out_on_device);

@@ -108,10 +108,13 @@ double TimeModel::projection_input(double rows_count, double chunk) const {
   return rows(rows_count * 2 * d, calls) + quantize(qkv_, rows_count, calls, d);
 }
 
-// `parts` of q, k, v for `heads` heads, from their input.
+// `parts` of q, k, v for `heads` heads, from their input, which every call packs again: a processor's time,
+// and nothing to a device that reads it beside the products.
 double TimeModel::project(double rows_count, double chunk, double heads, double parts) const {
   const double calls = calls_of(rows_count, chunk), width = heads * kHeadDim;
-  return linear(qkv_, rows_count, calls, parts * width) +
+  const double packing =
+      rates_.overlaps ? 0 : rows_count * as_double(loader_.sizes().kept_input_row) / rates_.row_bytes;
+  return packing + linear(qkv_, rows_count, calls, parts * width) +
          rows(rows_count * 2 * parts * width * element_, calls);
 }
 

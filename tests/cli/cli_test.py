@@ -331,7 +331,8 @@ class Files(Program):
         self.assertEqual(result.returncode, 0, result.stderr)
         self.assertEqual(h3stream("bench", "--show", path).stdout, result.stdout)
         rows = {row["name"]: row for row in json.loads(path.read_text())["rows"]}
-        for part in ("attention", "qkv_proj", "out_proj", "fc1", "fc2", "rms_norm", "quantize_rows", "qkv_norm_rope"):
+        for part in ("attention", "qkv_proj", "out_proj", "fc1", "fc2", "rms_norm", "quantize_rows", "qkv_norm_rope",
+                     "swiglu_quantize_rows"):
             self.assertGreater(rows[part]["rate"], 0, part)
         self.assertGreaterEqual(rows["total, of attention + linears"]["rate"],
                                 rows["total, of attention + linears with their quantisers"]["rate"])

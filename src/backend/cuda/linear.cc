@@ -12,7 +12,7 @@ int capability_major() {
   return major;
 }
 
-// Tiles of linear_sm90 must not straddle parts: see tile_columns() there.
+// A tile of linear_sm90 must not straddle parts.
 template <typename Args>
 bool takes_parts_sm90(const Args& args) {
   const std::int64_t columns = args.n / args.parts.count;
