@@ -13,7 +13,6 @@
 #include "backend/select.h"
 #include "device_memory.h"
 #include "exec/sequence.h"
-#include "forwarding_backend.h"
 #include "timed_backend.h"
 
 namespace h3s::bench {
@@ -124,13 +123,13 @@ double rel_rms(const std::vector<BF16>& a, const std::vector<BF16>& b) {
 
 // Every op of `fast` but attention, whose tensor cores sum in an order of their own: that is held to a bound
 // here, and the plain one's result goes on, so that all the rest can be compared bit for bit.
-class PlainAttention final : public ForwardingBackend {
+class PlainAttention final : public kernels::ForwardingBackend {
  public:
   PlainAttention(Context& context, kernels::Backend& plain, DeviceMemory& memory)
       : ForwardingBackend(context.backend()), plain_(plain), memory_(memory) {}
 
   void attention(const kernels::AttentionArgs& args) override {
-    inner_.attention(args);
+    inner().attention(args);
     const std::vector<BF16> fast = result(args);
     plain_.attention(args);
     plain_.sync(plain_.record(kernels::Queue::kCompute));

@@ -15,11 +15,11 @@ void TimedBackend::start() {
 
 std::map<std::string, double> TimedBackend::stop() {
   timing_ = false;
-  inner_.sync(inner_.record(Queue::kCompute));
+  inner().sync(inner().record(Queue::kCompute));
   std::map<std::string, double> total;
   double last = 0;
   for (std::size_t i = 0; i < stamps_.size(); ++i) {
-    const std::optional<double> ms = inner_.passed_ms(stamps_[i].second);
+    const std::optional<double> ms = inner().passed_ms(stamps_[i].second);
     H3S_ASSERT(ms.has_value());
     if (i > 0) total[stamps_[i].first] += *ms - last;
     last = *ms;
@@ -29,16 +29,12 @@ std::map<std::string, double> TimedBackend::stop() {
 }
 
 void TimedBackend::done(const std::string& op) {
-  if (timing_) stamps_.emplace_back(op, inner_.stamp(Queue::kCompute));
+  if (timing_) stamps_.emplace_back(op, inner().stamp(Queue::kCompute));
 }
 
-void TimedBackend::linear(const kernels::LinearArgs& args) {
-  inner_.linear(args);
-  done(fmt::format("linear {}x{}", args.n, args.k));
-}
-void TimedBackend::linear_int8(const kernels::LinearInt8Args& args) {
-  inner_.linear_int8(args);
-  done(fmt::format("linear_int8 {}x{}", args.n, args.k));
+void TimedBackend::op(const kernels::OpCall& call, kernels::RunOp run) {
+  run();
+  done(call.n > 0 ? fmt::format("{} {}x{}", call.name, call.n, call.k) : call.name);
 }
 
 }  // namespace h3s::bench

@@ -6,11 +6,11 @@
 #include <utility>
 #include <vector>
 
-#include "forwarding_backend.h"
+#include "kernels/forwarding_backend.h"
 
 namespace h3s::bench {
 
-class TimedBackend final : public ForwardingBackend {
+class TimedBackend final : public kernels::ForwardingBackend {
  public:
   using ForwardingBackend::ForwardingBackend;
 
@@ -19,11 +19,10 @@ class TimedBackend final : public ForwardingBackend {
   void start();
   std::map<std::string, double> stop();
 
-  void linear(const kernels::LinearArgs& args) override;
-  void linear_int8(const kernels::LinearInt8Args& args) override;
+ protected:
+  void op(const kernels::OpCall& call, kernels::RunOp run) override;
 
  private:
-  void called(const char* op) override { done(op); }
   void done(const std::string& op);
 
   bool timing_ = false;

@@ -6,8 +6,9 @@
 namespace h3s::kernels {
 
 struct OpCall {
-  const char* name = "";  // "linear", "attention"
-  std::int64_t rows = 0;  // of the output
+  const char* name = "";      // "linear", "attention"
+  std::int64_t rows = 0;      // of the output
+  std::int64_t n = 0, k = 0;  // of a linear: columns of its output and of its input
 };
 
 // Runs the op on the backend behind; valid during the call it is handed to.
@@ -35,33 +36,39 @@ class ForwardingBackend : public Backend {
   Stamp stamp(Queue queue) override { return inner_.stamp(queue); }
   std::optional<double> passed_ms(Stamp stamp) override { return inner_.passed_ms(stamp); }
 
-  void linear(const LinearArgs& a) final { forward({"linear", a.m}, &Backend::linear, a); }
-  void linear_int8(const LinearInt8Args& a) final { forward({"linear_int8", a.m}, &Backend::linear_int8, a); }
-  void quantize_rows(const QuantizeRowsArgs& a) final {
+  void linear(const LinearArgs& a) override { forward({"linear", a.m, a.n, a.k}, &Backend::linear, a); }
+  void linear_int8(const LinearInt8Args& a) override {
+    forward({"linear_int8", a.m, a.n, a.k}, &Backend::linear_int8, a);
+  }
+  void quantize_rows(const QuantizeRowsArgs& a) override {
     forward({"quantize_rows", a.m}, &Backend::quantize_rows, a);
   }
-  void swiglu_quantize_rows(const SwigluQuantizeRowsArgs& a) final {
+  void swiglu_quantize_rows(const SwigluQuantizeRowsArgs& a) override {
     forward({"swiglu_quantize_rows", a.m}, &Backend::swiglu_quantize_rows, a);
   }
-  void quantize_float(const QuantizeFloatArgs& a) final {
+  void quantize_float(const QuantizeFloatArgs& a) override {
     forward({"quantize_float", a.m}, &Backend::quantize_float, a);
   }
-  void abs_max(const AbsMaxArgs& a) final { forward({"abs_max", a.m}, &Backend::abs_max, a); }
-  void rms_norm(const RmsNormArgs& a) final { forward({"rms_norm", a.m}, &Backend::rms_norm, a); }
-  void gated_residual(const GatedResidualArgs& a) final {
+  void abs_max(const AbsMaxArgs& a) override { forward({"abs_max", a.m}, &Backend::abs_max, a); }
+  void rms_norm(const RmsNormArgs& a) override { forward({"rms_norm", a.m}, &Backend::rms_norm, a); }
+  void gated_residual(const GatedResidualArgs& a) override {
     forward({"gated_residual", a.m}, &Backend::gated_residual, a);
   }
-  void swiglu(const SwigluArgs& a) final { forward({"swiglu", a.m}, &Backend::swiglu, a); }
-  void silu(const SiluArgs& a) final { forward({"silu", a.count}, &Backend::silu, a); }
-  void modulation_table(const ModulationTableArgs& a) final {
+  void swiglu(const SwigluArgs& a) override { forward({"swiglu", a.m}, &Backend::swiglu, a); }
+  void silu(const SiluArgs& a) override { forward({"silu", a.count}, &Backend::silu, a); }
+  void modulation_table(const ModulationTableArgs& a) override {
     forward({"modulation_table", a.rows}, &Backend::modulation_table, a);
   }
-  void final_modulate(const FinalModulateArgs& a) final {
+  void final_modulate(const FinalModulateArgs& a) override {
     forward({"final_modulate", a.m}, &Backend::final_modulate, a);
   }
-  void rope_table(const RopeTableArgs& a) final { forward({"rope_table", a.m}, &Backend::rope_table, a); }
-  void qkv_norm_rope(const QkvArgs& a) final { forward({"qkv_norm_rope", a.m}, &Backend::qkv_norm_rope, a); }
-  void attention(const AttentionArgs& a) final { forward({"attention", a.q_tokens}, &Backend::attention, a); }
+  void rope_table(const RopeTableArgs& a) override { forward({"rope_table", a.m}, &Backend::rope_table, a); }
+  void qkv_norm_rope(const QkvArgs& a) override {
+    forward({"qkv_norm_rope", a.m}, &Backend::qkv_norm_rope, a);
+  }
+  void attention(const AttentionArgs& a) override {
+    forward({"attention", a.q_tokens}, &Backend::attention, a);
+  }
 
  protected:
   Backend& inner() const { return inner_; }

@@ -21,9 +21,9 @@ std::int64_t process_bytes(const SpaceBytes& bytes, bool device_is_host) {
 
 void read_books(const mem::Accountant& accountant, MemoryReading& reading) {
   for (std::size_t i = 0; i < reading.held_bytes.size(); ++i) {
-    const mem::SpaceReport report = accountant.report(static_cast<mem::Space>(i));
-    reading.held_bytes[i] = report.current_bytes;
-    reading.peak_bytes[i] = report.peak_bytes;
+    const mem::SpaceReport totals = accountant.totals(static_cast<mem::Space>(i));
+    reading.held_bytes[i] = totals.current_bytes;
+    reading.peak_bytes[i] = totals.peak_bytes;
   }
 }
 

@@ -71,7 +71,8 @@ class Pinning : public testing::Test {
     mem::Accountant books(mem::make_dry_allocator());
     exec::SessionOptions options = options_;
     options.dials.weight_slots = weight_slots;
-    return mem::place(record_session(books, file_.get(), job_.layout, options, false).buffers())
+    const exec::WeightLoader loader(file_.get(), options.compute, /*device_is_host=*/false);
+    return mem::place(record_session(books, loader, job_.layout, options, false).buffers())
         .arena_bytes[mem::index(Space::kPinned)];
   }
 

@@ -25,8 +25,9 @@ TEST(SessionArena, IsAsLargeAsWhatIsHeldAtOnce) {
     for (const verify::NamedPlan& plan : verify::plan_list("all"))
       for (const bool device_is_host : {false, true}) {
         mem::Accountant books(mem::make_dry_allocator());
+        const exec::WeightLoader loader(file.get(), DType::kBF16, device_is_host);
         const auto recording =
-            exec::record_session(books, file.get(), run.layout, {.dials = plan.dials}, device_is_host);
+            exec::record_session(books, loader, run.layout, {.dials = plan.dials}, device_is_host);
         const mem::Placement placement = mem::place(recording.buffers());
         EXPECT_EQ(placement.arena_bytes, placement.live_peak_bytes) << plan.describe();
         for (const Space space : mem::kSpaces)
