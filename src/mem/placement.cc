@@ -11,90 +11,101 @@ namespace {
 // Rounds of improvement. Each moves one buffer to the front; those that help do so early.
 constexpr int kMostRounds = 32;
 
+// A buffer without its name: planners place thousands of sessions, and names cost most of that.
+struct Item {
+  std::int64_t bytes = 0;  // occupied
+  std::int64_t first_event = 0, end_event = 0;
+  std::int64_t offset = 0;
+
+  std::int64_t end() const { return offset + bytes; }
+  bool lives_with(const Item& other) const {
+    return first_event < other.end_event && other.first_event < end_event;
+  }
+};
+using Items = std::vector<Item>;
 using Order = std::vector<std::size_t>;
 
-std::int64_t end_of(const Placed& buffer) {
-  return buffer.offset + occupied_bytes(buffer.bytes);
-}
-
-std::int64_t live_peak(const std::vector<Placed>& buffers) {
+std::int64_t live_peak(const Items& items) {
   // Live bytes only grow at an allocation: the peak is at one of them.
   std::int64_t peak = 0;
-  for (const Placed& at : buffers) {
+  for (const Item& at : items) {
     std::int64_t live = 0;
-    for (const Placed& b : buffers)
-      if (b.first_event <= at.first_event && at.first_event < b.end_event) live += occupied_bytes(b.bytes);
+    for (const Item& i : items)
+      if (i.first_event <= at.first_event && at.first_event < i.end_event) live += i.bytes;
     peak = std::max(peak, live);
   }
   return peak;
 }
 
-// The lowest offset at which `buffer` touches none of `neighbours`, which live when it does.
-std::int64_t first_fit(const Placed& buffer, std::vector<const Placed*> neighbours) {
-  std::sort(neighbours.begin(), neighbours.end(),
-            [](const Placed* a, const Placed* b) { return a->offset < b->offset; });
+// The lowest offset at which `item` touches none of `neighbours`, which ascend in offset and live when it
+// does.
+std::int64_t first_fit(const Item& item, const std::vector<const Item*>& neighbours) {
   std::int64_t offset = 0;
-  for (const Placed* n : neighbours) {
-    if (offset + occupied_bytes(buffer.bytes) <= n->offset) break;
-    offset = std::max(offset, end_of(*n));
+  for (const Item* n : neighbours) {
+    if (offset + item.bytes <= n->offset) break;
+    offset = std::max(offset, n->end());
   }
   return offset;
 }
 
 // Places all in the order given; returns the arena's size.
-std::int64_t place_in(const Order& order, std::vector<Placed>& buffers) {
+std::int64_t place_in(const Order& order, Items& items) {
   std::int64_t size = 0;
-  for (std::size_t i = 0; i < order.size(); ++i) {
-    Placed& buffer = buffers[order[i]];
-    std::vector<const Placed*> neighbours;
-    for (std::size_t j = 0; j < i; ++j)
-      if (buffers[order[j]].lives_with(buffer)) neighbours.push_back(&buffers[order[j]]);
-    buffer.offset = first_fit(buffer, std::move(neighbours));
-    size = std::max(size, end_of(buffer));
+  std::vector<const Item*> placed, neighbours;  // ascending in offset
+  for (const std::size_t idx : order) {
+    Item& item = items[idx];
+    neighbours.clear();
+    for (const Item* other : placed)
+      if (other->lives_with(item)) neighbours.push_back(other);
+    item.offset = first_fit(item, neighbours);
+    size = std::max(size, item.end());
+    const auto lower = [](const Item* a, const Item* b) { return a->offset < b->offset; };
+    placed.insert(std::upper_bound(placed.begin(), placed.end(), &item, lower), &item);
   }
   return size;
 }
 
-// Stable, so that equal keys keep the order of allocation.
-template <typename Before>
-Order sorted_order(const std::vector<Placed>& buffers, Before before) {
-  Order order(buffers.size());
+// Keys by which buffers are ordered for a first attempt, the larger first; equal keys keep the order of
+// allocation.
+using Key = std::int64_t (*)(const Item&);
+constexpr Key kKeys[] = {
+    [](const Item& i) { return i.end_event - i.first_event; },
+    [](const Item& i) { return i.bytes; },
+    [](const Item&) { return std::int64_t{0}; },
+};
+
+Order order_by(Key key, const Items& items) {
+  Order order(items.size());
   std::iota(order.begin(), order.end(), std::size_t{0});
   std::stable_sort(order.begin(), order.end(),
-                   [&](std::size_t a, std::size_t b) { return before(buffers[a], buffers[b]); });
+                   [&](std::size_t a, std::size_t b) { return key(items[a]) > key(items[b]); });
   return order;
 }
 
-std::vector<Order> starting_orders(const std::vector<Placed>& buffers) {
-  const auto larger = [](const Placed& a, const Placed& b) { return a.bytes > b.bytes; };
-  const auto longer = [](const Placed& a, const Placed& b) {
-    return a.end_event - a.first_event > b.end_event - b.first_event;
-  };
-  const auto earlier = [](const Placed&, const Placed&) { return false; };
-  return {sorted_order(buffers, longer), sorted_order(buffers, larger), sorted_order(buffers, earlier)};
-}
-
 // The buffer that ends last goes first in the next attempt.
-void promote_highest(const std::vector<Placed>& buffers, Order& order) {
+void promote_highest(const Items& items, Order& order) {
   const auto highest = std::max_element(order.begin(), order.end(), [&](std::size_t a, std::size_t b) {
-    return end_of(buffers[a]) < end_of(buffers[b]);
+    return items[a].end() < items[b].end();
   });
   std::rotate(order.begin(), highest, highest + 1);
 }
 
 // One space's buffers. Returns the arena's size.
-std::int64_t place_space(std::vector<Placed>& buffers, std::int64_t least) {
-  std::vector<Placed> attempt = buffers;
+std::int64_t place_space(Items& items, std::int64_t least) {
+  Items attempt = items;
   std::int64_t best = kUnlimited;
-  for (Order order : starting_orders(buffers))
+  for (const Key key : kKeys) {
+    if (best == least) break;
+    Order order = order_by(key, items);
     for (int round = 0; round < kMostRounds && best > least; ++round) {
       const std::int64_t size = place_in(order, attempt);
       if (size < best) {
         best = size;
-        buffers = attempt;
+        items = attempt;
       }
       promote_highest(attempt, order);
     }
+  }
   return best;
 }
 
@@ -115,13 +126,13 @@ void Recording::operator()(const MemoryEvent& event) {
 Placement place(std::vector<Placed> buffers) {
   Placement placement;
   for (const Space space : kSpaces) {
-    std::vector<Placed> here;
-    std::copy_if(buffers.begin(), buffers.end(), std::back_inserter(here),
-                 [space](const Placed& b) { return b.space == space; });
-    if (here.empty()) continue;
-    placement.live_peak_bytes[index(space)] = live_peak(here);
-    placement.arena_bytes[index(space)] = place_space(here, placement.live_peak_bytes[index(space)]);
-    auto next = here.begin();
+    Items items;
+    for (const Placed& b : buffers)
+      if (b.space == space) items.push_back({occupied_bytes(b.bytes), b.first_event, b.end_event, 0});
+    if (items.empty()) continue;
+    placement.live_peak_bytes[index(space)] = live_peak(items);
+    placement.arena_bytes[index(space)] = place_space(items, placement.live_peak_bytes[index(space)]);
+    auto next = items.begin();
     for (Placed& b : buffers)
       if (b.space == space) b.offset = (next++)->offset;
   }
