@@ -58,22 +58,32 @@ def bench(name):
     return lambda: subprocess.run(command, check=True, stdout=subprocess.PIPE, text=True).stdout.strip()
 
 
+def times(value, peer):
+    return f"{value[peer]:.2f}" if peer in value else "-"
+
+
+def measured(result):
+    """Device, clocks and command below a table."""
+    before, after = result["gpu_before"], result["gpu_after"]
+    clocks = f"SM clock {after['clocks.sm']} and {after['power.draw']} at its end" if "clocks.sm" in after else after["missing"]
+    return (f"{result['device']}, driver {before.get('driver_version', 'unknown')}, {clocks}; torch {result['torch']}, cuDNN {result['cudnn']}, "
+            f"comfy-kitchen {result['comfy_kitchen']}; commit {result['commit']}; `{result['command']}`.")
+
+
 def attention_h200():
-    timings = json.loads((RESULTS / "attention_h200.json").read_text())["timings"]
-    names = {"attention:sm90": "h3stream sm_90a", "attention:mma": "h3stream mma.sync"}
-    return markdown(["tokens", "kernel", "ms", "TFLOP/s", "x cuDNN", "x flash"],
-                    [[f"{t['tokens']:,}", names.get(t["subject"], t["subject"]), f"{t['median_ms']:,.1f}",
-                      f"{t['tflops']:.0f}", f"{t['x_cudnn']:.2f}", f"{t['x_flash']:.2f}"] for t in timings])
+    result = json.loads((RESULTS / "peers-h200.json").read_text())
+    rows = [[f"{t['tokens']:,}", t["subject"], f"{t['median_ms']:,.1f}", t["runs"], f"{t['rate']:.0f}",
+             *(times(t, peer) for peer in ("x_cudnn", "x_flash", "x_comfy"))]
+            for t in result["timings"] if "tokens" in t]
+    return markdown(["tokens", "kernel", "ms", "calls", "TOP/s", "x cuDNN", "x flash", "x comfy int8"], rows) + "\n\n" + measured(result)
 
 
 def linear_h200():
-    """Build A of the stored run: the kernels that were kept."""
-    timings = json.loads((RESULTS / "linear_h200.json").read_text())["timings"]
-    rows = [t for t in timings if t["case"].split()[0] in ("int8", "bf16") and not t["subject"].startswith("B ")
-            and t["case"].split()[1] in ("qkv", "out", "fc1", "fc2")]
-    return markdown(["linear, M = 16384", "kernel", "ms", "TOP/s", "x peer"],
-                    [[t["case"], t["subject"].replace("A ", "h3stream "), f"{t['median_ms']:.2f}", f"{t['tops']:.0f}",
-                      f"{t['x_peer']:.2f}"] for t in rows])
+    result = json.loads((RESULTS / "peers-h200.json").read_text())
+    rows = [[t["case"], t["subject"], f"{t['median_ms']:.3f}", f"{t['rate']:,.0f} {t['unit']}",
+             *(times(t, peer) for peer in ("x_int_mm", "x_comfy", "x_cublas"))]
+            for t in result["timings"] if "tokens" not in t]
+    return markdown(["case", "kernel", "ms", "rate", "x _int_mm", "x comfy", "x cuBLAS"], rows)
 
 
 def device_rows(group):

@@ -105,6 +105,17 @@ def time_in_blocks(subjects, orders, warm_up_s, repeats):
     return times
 
 
+def rotations(names, rounds):
+    """Orders for time_in_blocks: forwards and backwards, each pair beginning further on, so that the heat that one subject leaves
+    behind does not always meet the same next one."""
+    orders = []
+    for i in range(rounds):
+        begin = (i // 2) * len(names) // max(1, rounds // 2)
+        order = names[begin:] + names[:begin]
+        orders.append(order[::-1] if i % 2 else order)
+    return orders
+
+
 def timing(case, subject, times, work, unit, **facts):
     """A row of the result. work: operations (TOP/s) or bytes (GB/s) of a call."""
     median = statistics.median(times)

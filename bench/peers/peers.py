@@ -104,7 +104,7 @@ def time_attention(fast, portable, comfy, tokens, report):
         for name, more in common.time_in_blocks({n: subjects[n] for n in again}, (again[::-1], again), 0, 1).items():
             times[name] += more
     else:
-        times = common.time_in_blocks(subjects, (names, names[::-1]), 0.2, 4)
+        times = common.time_in_blocks(subjects, common.rotations(names, 4), 0.2, 3)
     work = 4.0 * tokens * tokens * HEADS * HEAD_DIM
     rows = [common.timing(f"attention S={tokens}", name, t, work, "TOP/s", tokens=tokens, heads=HEADS) for name, t in times.items()]
     return add_ratios(rows, {"torch cudnn": "x_cudnn", "torch flash": "x_flash", "comfy-kitchen int8": "x_comfy"})
@@ -229,8 +229,7 @@ def time_float(fast, portable, name, shape, dtype, m, report):
 
 
 def time_linear(case, subjects, work, peers, m, unit="TOP/s"):
-    names = list(subjects)
-    times = common.time_in_blocks(subjects, (names, names[::-1]), 0.12, 6)
+    times = common.time_in_blocks(subjects, common.rotations(list(subjects), 4), 0.08, 4)
     return add_ratios([common.timing(f"{case} M={m}", name, t, work, unit) for name, t in times.items()], peers)
 
 
