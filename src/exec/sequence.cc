@@ -162,6 +162,7 @@ void Sequence::prepare_rotation(const spec::Layout& layout, const float* inv_fre
 
 void Sequence::project(const BlockContext& block, std::int64_t start, std::int64_t rows, Input from,
                        const model::HeadTargets& targets, Carver carver) {
+  block.let_weights_arrive();
   const std::int64_t parts = (targets.q != nullptr) + (targets.k != nullptr) + (targets.v != nullptr);
   const ProjectionScratch scratch(carver, spec_, compute_, rows, targets.count, parts);
   const model::LinearWeight& qkv = block.weights.qkv;
@@ -415,6 +416,7 @@ void Sequence::project_group(const BlockContext& block, const HeadGroup& group, 
 
 void Sequence::attend_queries(const BlockContext& block, const HeadGroup& group, std::int64_t start,
                               std::int64_t rows) {
+  block.let_weights_arrive();
   const std::int64_t head_bytes = spec_.head_dim * element_bytes(compute_);
   const RowStore::Window o =
       o_->write_columns(start, rows, group.first * head_bytes, group.count * head_bytes);
@@ -434,6 +436,7 @@ model::Chunk Sequence::chunk_of(const BlockContext& block, std::int64_t start, s
 
 void Sequence::finish_rows(const BlockContext& block, std::int64_t start, std::int64_t rows, const void* o,
                            Carver carver) {
+  block.let_weights_arrive();
   model::MlpScratch scratch;
   scratch.take(carver, spec_, compute_, rows);
   const model::Chunk chunk = chunk_of(block, start, rows);

@@ -30,6 +30,7 @@
 #include "exec/phase.h"
 #include "exec/row_store.h"
 #include "exec/staging.h"
+#include "exec/weight_ring.h"
 #include "model/block.h"
 #include "spec/layout.h"
 
@@ -40,6 +41,12 @@ struct BlockContext {
   const model::BlockWeights& weights;
   kernels::Modulation modulation = {};
   BlockPhases phases = {};
+  WeightRing* arriving = nullptr;  // where the next block's weights come in; null: none do
+
+  // Called before each chunk.
+  void let_weights_arrive() const {
+    if (arriving != nullptr) arriving->poll();
+  }
 };
 
 // The dials as they apply to a sequence: chunks clipped to it, no more heads than there are, below min_tokens

@@ -89,10 +89,12 @@ void Session::Impl::run_blocks() {
     const BlockPhases block_phases(phases, i);
     block_phases.enter(Phase::kKv);
     const model::BlockWeights& weights = ring.acquire(fmt::format("blocks.{}", i), /*adaln=*/true);
-    sequence.run_block(
-        {.weights = weights, .modulation = time.modulation(weights.adaln), .phases = block_phases});
-    ring.release();
     ring.prefetch_after(i);
+    sequence.run_block({.weights = weights,
+                        .modulation = time.modulation(weights.adaln),
+                        .phases = block_phases,
+                        .arriving = &ring});
+    ring.release();
     if (row_tap) tap(fmt::format("block{}", i));
     if (block_callback) block_callback(i, spec.layers);
   }

@@ -3,9 +3,11 @@
 #include <algorithm>
 #include <array>
 #include <cstring>
+#include <thread>
 #include <vector>
 
 #include "base/dispatch.h"
+#include "base/parallel.h"
 #include "checkpoint/formats.h"
 #include "model/block.h"
 
@@ -20,6 +22,16 @@ using model::LinearWeight;
 namespace {
 
 constexpr std::array<const char*, 4> kBlockLinears{"attn.qkv_proj", "attn.out_proj", "mlp.fc1", "mlp.fc2"};
+
+// Less is not worth a thread.
+constexpr std::int64_t kLeastCopyBytes = 4 << 20, kLeastDecodedElements = 1 << 18;
+
+// Of a machine with a device of its own, whose host has little else to do: copying from the file's pages is
+// bound by page faults, decoding by arithmetic.
+int loading_threads(bool device_is_host) {
+  if (device_is_host) return 1;
+  return std::clamp(static_cast<int>(std::thread::hardware_concurrency()) - 1, 1, 8);
+}
 
 template <typename T>
 T load_unaligned(const std::byte* data, std::int64_t idx) {
@@ -114,7 +126,13 @@ class WeightLoader::Builder {
   const void* matrix_as_stored(const io::TensorInfo& info) {
     if (loader_.device_is_host_ && aligned(data(info), info.dtype)) return data(info);
     auto* device = carver_.take<std::byte>(static_cast<std::int64_t>(info.bytes()));
-    if (std::byte* dst = host(device)) std::memcpy(dst, data(info), info.bytes());
+    if (std::byte* dst = host(device)) {
+      const std::byte* src = data(info);
+      in_slices(static_cast<std::int64_t>(info.bytes()), kLeastCopyBytes, loader_.threads_,
+                [=](std::int64_t begin, std::int64_t end) {
+                  std::memcpy(dst + begin, src + begin, static_cast<std::size_t>(end - begin));
+                });
+    }
     return device;
   }
 
@@ -182,7 +200,10 @@ class WeightLoader::Builder {
     T* device = carver_.take<T>(source.n * source.k);
     if (T* dst = host(device)) {
       const StoredLayer stored(loader_.checkpoint_.file(), source);
-      for (std::int64_t i = 0; i < source.n; ++i) decode(stored, i, dst + i * source.k);
+      in_slices(source.n, kLeastDecodedElements / source.k + 1, loader_.threads_,
+                [&](std::int64_t begin, std::int64_t end) {
+                  for (std::int64_t i = begin; i < end; ++i) decode(stored, i, dst + i * source.k);
+                });
     }
     return device;
   }
@@ -209,8 +230,9 @@ class WeightLoader::Builder {
       });
       return;
     }
-    std::vector<float> exact(static_cast<std::size_t>(source.k));
     weight.data = decoded<BF16>(source, [&](const StoredLayer& stored, std::int64_t row, BF16* out) {
+      thread_local std::vector<float> exact;
+      exact.resize(static_cast<std::size_t>(source.k));
       dequantize(stored, row, DType::kBF16, exact.data());
       for (std::size_t i = 0; i < exact.size(); ++i) out[i] = to_bf16(exact[i]);
     });
@@ -233,6 +255,7 @@ WeightLoader::WeightLoader(const checkpoint::Checkpoint& checkpoint, DType compu
     : checkpoint_(checkpoint),
       compute_(compute),
       device_is_host_(device_is_host),
+      threads_(loading_threads(device_is_host)),
       sizes_(std::make_shared<WeightSizes>(measure())) {}
 
 model::BlockWeights WeightLoader::load_block(const std::string& prefix, bool adaln, SlotMemory slot,

@@ -7,7 +7,7 @@
 // keep their stored values, rounded to bf16 when the file carries quantisation tags. Computing in f32, and
 // where the file asks for full-precision products, quantised matrices are dequantised. A matrix whose stored
 // bytes are already right, and aligned, is used where the file is mapped when the device is the host;
-// everything else is written into the slot.
+// everything else is written into the slot, by several threads where the device is not the host.
 #pragma once
 
 #include <cstdint>
@@ -67,6 +67,7 @@ class WeightLoader {
   const checkpoint::Checkpoint& checkpoint_;
   DType compute_;
   bool device_is_host_;
+  int threads_;
   std::shared_ptr<const WeightSizes> sizes_;
 };
 

@@ -1,6 +1,8 @@
 #include "exec/weight_ring.h"
 
 #include <algorithm>
+#include <chrono>
+#include <utility>
 
 #include "base/error.h"
 
@@ -76,26 +78,59 @@ kernels::Event WeightRing::upload(void* device, const void* host, std::int64_t b
   return context_.backend.record(Queue::kUpload);
 }
 
-WeightRing::Slot& WeightRing::load(const std::string& prefix) {
+// Fills the slot's host side, beside what the caller does next where that is another memory than the
+// device's.
+void WeightRing::start(Slot& slot, const std::string& prefix, Resident* resident) {
+  wait_for_host_side(slot);
+  void* device = resident != nullptr ? resident->device.data() : slot.memory.device;
+  const SlotMemory memory{device, pool_.uploads() ? slot.memory.host : device};
+  const auto policy = pool_.uploads() && memory.host != nullptr ? std::launch::async : std::launch::deferred;
+  slot.load = {prefix, resident, std::async(policy, [this, prefix, memory] {
+                 Loaded loaded;
+                 loaded.weights = loader_.load_block(prefix, /*adaln=*/true, memory, &loaded.bytes);
+                 return loaded;
+               })};
+}
+
+// Waits for the slot's load and sends it to the device, whose side must not be acquired.
+void WeightRing::finish(Slot& slot) {
+  Load load = std::move(*slot.load);
+  slot.load.reset();
+  const Loaded loaded = load.loaded.get();
+  if (Resident* block = load.resident) {
+    block->weights = loaded.weights;
+    block->loaded = true;
+    block->uploaded = slot.uploaded = upload(block->device.data(), slot.memory.host, loaded.bytes);
+    return;
+  }
+  H3S_ASSERT(&slot != acquired_slot_);
+  slot.weights = loaded.weights;
+  slot.prefix = load.prefix;
+  context_.backend.wait(Queue::kUpload, slot.free);
+  slot.uploaded = upload(slot.memory.device, slot.memory.host, loaded.bytes);
+}
+
+WeightRing::Slot& WeightRing::slot_with(const std::string& prefix) {
   for (Slot& slot : slots_)
     if (slot.prefix == prefix) return slot;
+  for (Slot& slot : slots_)
+    if (slot.load && slot.load->resident == nullptr && slot.load->prefix == prefix) {
+      finish(slot);
+      return slot;
+    }
   Slot& slot = slots_[next_];
-  H3S_ASSERT(&slot != acquired_slot_);
   next_ = (next_ + 1) % slots_.size();
-
-  wait_for_host_side(slot);
-  slot.prefix.clear();
-  std::int64_t used = 0;
-  slot.weights = loader_.load_block(prefix, /*adaln=*/true, slot.memory, &used);
-  slot.prefix = prefix;
-  context_.backend.wait(Queue::kUpload, slot.free);
-  slot.uploaded = upload(slot.memory.device, slot.memory.host, used);
+  if (slot.load) finish(slot);
+  start(slot, prefix, nullptr);
+  finish(slot);
   return slot;
 }
 
-// Into all of the pool: what the slots held is gone.
+// Into all of the pool: what the slots held is gone, and what was on its way to them.
 void WeightRing::load_refiner(const std::string& prefix) {
   for (Slot& slot : slots_) {
+    if (slot.load && slot.load->resident != nullptr) finish(slot);
+    slot.load.reset();
     wait_for_host_side(slot);
     context_.backend.wait(Queue::kUpload, slot.free);
     slot.prefix.clear();
@@ -116,15 +151,13 @@ WeightRing::Resident* WeightRing::find_resident(const std::string& prefix) {
 
 // Only the pinned side of the slot is borrowed: what its device side holds stays valid.
 void WeightRing::load_resident(Resident& block) {
+  for (Slot& slot : slots_)
+    if (slot.load && slot.load->resident == &block) return finish(slot);
   if (block.loaded) return;
   Slot& staging = slots_[next_];
-  if (pool_.uploads()) wait_for_host_side(staging);
-  void* host = pool_.uploads() ? staging.memory.host : block.device.data();
-  std::int64_t used = 0;
-  block.weights = loader_.load_block(block.prefix, /*adaln=*/true, {block.device.data(), host}, &used);
-  block.loaded = true;
-  if (!pool_.uploads()) return;
-  staging.uploaded = block.uploaded = upload(block.device.data(), host, used);
+  if (staging.load) finish(staging);
+  start(staging, block.prefix, &block);
+  finish(staging);
 }
 
 const model::BlockWeights& WeightRing::acquire(const std::string& prefix, bool adaln) {
@@ -142,7 +175,7 @@ const model::BlockWeights& WeightRing::acquire(const std::string& prefix, bool a
     return block->weights;
   }
   acquired_ = Acquired::kSlot;
-  acquired_slot_ = &load(prefix);
+  acquired_slot_ = &slot_with(prefix);
   context_.backend.wait(Queue::kCompute, acquired_slot_->uploaded);
   return acquired_slot_->weights;
 }
@@ -159,21 +192,37 @@ void WeightRing::release() {
   acquired_slot_ = nullptr;
 }
 
+// Whether the block is in a slot or on its way to one.
+bool WeightRing::comes(const std::string& prefix) const {
+  return std::any_of(slots_.begin(), slots_.end(), [&](const Slot& slot) {
+    return slot.prefix == prefix || (slot.load && slot.load->prefix == prefix);
+  });
+}
+
+// One slot holds the acquired block. Where it is the only one its host side is free all the same.
 void WeightRing::prefetch_after(std::int64_t block_idx) {
   const auto layers = static_cast<std::int64_t>(loader_.sizes().blocks.size());
+  const std::size_t most = std::max<std::size_t>(1, slots_.size() - 1);
   std::size_t streamed = 0;
-  for (std::int64_t ahead = 1; ahead < layers && streamed < slots_.size(); ++ahead) {
+  for (std::int64_t ahead = 1; ahead < layers && streamed < most; ++ahead) {
     const std::string prefix = block_prefix((block_idx + ahead) % layers);
     Resident* resident = find_resident(prefix);
     if (resident != nullptr && resident->loaded) continue;
     if (ahead == 1) loader_.will_need(prefix);
     if (context_.backend.device_is_host()) return;  // nothing would run beside the loading
-    if (resident == nullptr) {
-      load(prefix);
-      ++streamed;
-    } else if (ahead == 1) {
-      load_resident(*resident);
-    }
+    if (resident == nullptr) ++streamed;
+    if (comes(prefix) || (resident != nullptr && ahead > 1)) continue;
+    Slot& slot = slots_[next_];
+    if (slot.load) return;
+    start(slot, prefix, resident);
+    if (resident == nullptr) next_ = (next_ + 1) % slots_.size();
+  }
+}
+
+void WeightRing::poll() {
+  for (Slot& slot : slots_) {
+    if (!slot.load || (&slot == acquired_slot_ && slot.load->resident == nullptr)) continue;
+    if (slot.load->loaded.wait_for(std::chrono::seconds(0)) == std::future_status::ready) finish(slot);
   }
 }
 
