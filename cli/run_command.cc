@@ -19,6 +19,7 @@
 #include "log.h"
 #include "machine.h"
 #include "memory_table.h"
+#include "memory_watch.h"
 #include "plan/plan.h"
 #include "progress.h"
 #include "run_ledger.h"
@@ -188,6 +189,7 @@ class SamplingRun {
 
   void compute() {
     const InterruptGuard guard;
+    watch_.emplace(options_.where);
     const std::unique_ptr<kernels::Backend> engine = backend::make_backend(options_.where, accountant_);
     sample::Job job(inputs_, options_.job, options_.resume, accountant_);
     if (options_.resume) sample::load_state(state_path_, job.sampler(), settings_);
@@ -254,6 +256,7 @@ class SamplingRun {
     sample::EulerSampler& sampler = job.sampler();
     const std::unique_ptr<exec::Session> held = open_session(engine);
     exec::Session& session = *held;
+    session.add_observer(*watch_);
     if (ledger != nullptr) session.add_observer(ledger->observer());
     session.set_conditioning({job.text(), job.visual_rows(), job.audio_rows()});
     Progress progress(sampler.steps_done(), sampler.num_steps());
@@ -307,9 +310,9 @@ class SamplingRun {
     const MemoryTable memory =
         measure_memory(plan_->plan.footprint, accountant_, plan_->budgets, plan_->context_bytes);
     if (!options_.as_json) {
-      fmt::print("{}: {} steps in {} ({:.2f} s/step), {}\n\n{}", one_line(options_.output),
+      fmt::print("{}: {} steps in {} ({:.2f} s/step), {}\n\n{}{}", one_line(options_.output),
                  steps_done_ - first_step_, format_duration(seconds_), seconds_per_step_,
-                 plan_->session.dials.describe(), memory.text());
+                 plan_->session.dials.describe(), memory.text(), watch_->text());
       if (effective_dials_.describe() != dials_.describe())
         fmt::print("\nrefused memory on the way: {} instead of {}\n", effective_dials_.describe(),
                    dials_.describe());
@@ -329,6 +332,8 @@ class SamplingRun {
                           {"seconds", seconds_},
                           {"seconds_per_step", seconds_per_step_},
                           {"memory", memory.json()},
+                          {"seen", watch_->json()},
+                          {"planned_traffic_bytes", plan_->plan.time.host_traffic_bytes},
                           {"traffic_per_step", traffic_json(traffic_)},
                           {"device", backend::describe(options_.where)}};
     if (ledger_directory_) out["ledger"] = options_.ledger;
@@ -343,6 +348,7 @@ class SamplingRun {
   sample::Settings settings_;
   mem::Accountant accountant_{backend::make_allocator(options_.where, warn)};
   std::optional<RunPlan> plan_;
+  std::optional<MemoryWatch> watch_;
   std::optional<ledger::Directory> ledger_directory_;
   std::optional<exec::Trace> trace_;
   exec::Traffic traffic_;  // of the last step
