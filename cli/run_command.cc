@@ -42,6 +42,7 @@ struct RunPlan {
   plan::Plan plan;
   exec::Budgets budgets;
   std::int64_t context_bytes = 0;
+  bool weights_cached = true;  // the checkpoint stays in the page cache between steps
 };
 
 RunPlan make_run_plan(const RunOptions& options, const checkpoint::Checkpoint& checkpoint,
@@ -62,10 +63,8 @@ RunPlan make_run_plan(const RunOptions& options, const checkpoint::Checkpoint& c
       .dials_given = !options.schedule.empty()};
   if (options.budgets.device_bytes == mem::kUnlimited && options.vram.empty())
     request.budgets.device_bytes = machine.device_bytes;
-  if (!request.weights_cached)
-    warn(fmt::format("{}: larger than the memory of this machine: each step reads it from the disk",
-                     checkpoint.file().path()));
-  RunPlan run{request.session, plan::require_plan(request), request.budgets, machine.context_bytes()};
+  RunPlan run{request.session, plan::require_plan(request), request.budgets, machine.context_bytes(),
+              request.weights_cached};
   run.session.dials = run.plan.dials;
   return run;
 }
@@ -170,6 +169,9 @@ class SamplingRun {
     log("{}: {} blocks, {} tokens, {}, on {}", fs::path(options_.model).filename().string(),
         checkpoint_.spec().layers, layout_.tokens(), plan_->session.dials.describe(),
         backend::describe(options_.where));
+    if (!plan_->weights_cached)
+      warn(fmt::format("{}: larger than the memory of this machine: each step reads it from the disk",
+                       options_.model));
     if (!options_.resume && fs::exists(state_path_))
       log("{}: the state of an earlier run will be replaced; --resume would continue it", state_path_);
   }
