@@ -54,6 +54,8 @@ std::string calibration_name(const backend::DeviceChoice& device) {
 Machine machine_of(const backend::DeviceChoice& device, const std::string& calibration_file) {
   Machine machine{calibration_name(device), calibration_of(device, calibration_file),
                   backend::device_is_host(device), backend::default_device_budget(device)};
+  if (const auto context = backend::context_bytes(device))
+    machine.calibration.context_bytes = *context + backend::kLoadedLaterBytes;
   // The driver made this process's context before it said what is free.
   if (!device.on_cpu()) machine.device_bytes += machine.context_bytes();
   return machine;

@@ -168,8 +168,11 @@ void add_machine(CLI::App& command, Arguments& a) {
   };
   text("--gpu", a.gpu, "auto (this machine's), cpu, or a card of the table: " + plan::card_names())
       ->capture_default_str();
-  text("--vram", a.vram, "Budget of device memory, for instance 16GiB; default what the card has");
-  text("--ram", a.ram, "Budget of host memory, pinned included, for instance 32GiB; default unlimited");
+  const auto budget = [&](const char* flag, std::string& value, const char* help) {
+    command.add_option(flag, value, help)->check(byte_count())->group("Machine");
+  };
+  budget("--vram", a.vram, "Budget of device memory, for instance 16GiB; default what the card has");
+  budget("--ram", a.ram, "Budget of host memory, pinned included, for instance 32GiB; default unlimited");
   text("--calibration", a.calibration, "Rates of this machine, written by `calibrate`");
 }
 

@@ -19,6 +19,7 @@
 #include "log.h"
 #include "machine.h"
 #include "memory_table.h"
+#include "memory_watch.h"
 #include "plan/plan.h"
 #include "progress.h"
 #include "run_ledger.h"
@@ -41,6 +42,7 @@ struct RunPlan {
   plan::Plan plan;
   exec::Budgets budgets;
   std::int64_t context_bytes = 0;
+  bool weights_cached = true;  // the checkpoint stays in the page cache between steps
 };
 
 RunPlan make_run_plan(const RunOptions& options, const checkpoint::Checkpoint& checkpoint,
@@ -61,10 +63,8 @@ RunPlan make_run_plan(const RunOptions& options, const checkpoint::Checkpoint& c
       .dials_given = !options.schedule.empty()};
   if (options.budgets.device_bytes == mem::kUnlimited && options.vram.empty())
     request.budgets.device_bytes = machine.device_bytes;
-  if (!request.weights_cached)
-    warn(fmt::format("{}: larger than the memory of this machine: each step reads it from the disk",
-                     checkpoint.file().path()));
-  RunPlan run{request.session, plan::require_plan(request), request.budgets, machine.context_bytes()};
+  RunPlan run{request.session, plan::require_plan(request), request.budgets, machine.context_bytes(),
+              request.weights_cached};
   run.session.dials = run.plan.dials;
   return run;
 }
@@ -169,6 +169,9 @@ class SamplingRun {
     log("{}: {} blocks, {} tokens, {}, on {}", fs::path(options_.model).filename().string(),
         checkpoint_.spec().layers, layout_.tokens(), plan_->session.dials.describe(),
         backend::describe(options_.where));
+    if (!plan_->weights_cached)
+      warn(fmt::format("{}: larger than the memory of this machine: each step reads it from the disk",
+                       options_.model));
     if (!options_.resume && fs::exists(state_path_))
       log("{}: the state of an earlier run will be replaced; --resume would continue it", state_path_);
   }
@@ -188,6 +191,7 @@ class SamplingRun {
 
   void compute() {
     const InterruptGuard guard;
+    watch_.emplace(options_.where);
     const std::unique_ptr<kernels::Backend> engine = backend::make_backend(options_.where, accountant_);
     sample::Job job(inputs_, options_.job, options_.resume, accountant_);
     if (options_.resume) sample::load_state(state_path_, job.sampler(), settings_);
@@ -254,6 +258,7 @@ class SamplingRun {
     sample::EulerSampler& sampler = job.sampler();
     const std::unique_ptr<exec::Session> held = open_session(engine);
     exec::Session& session = *held;
+    session.add_observer(*watch_);
     if (ledger != nullptr) session.add_observer(ledger->observer());
     session.set_conditioning({job.text(), job.visual_rows(), job.audio_rows()});
     Progress progress(sampler.steps_done(), sampler.num_steps());
@@ -307,9 +312,9 @@ class SamplingRun {
     const MemoryTable memory =
         measure_memory(plan_->plan.footprint, accountant_, plan_->budgets, plan_->context_bytes);
     if (!options_.as_json) {
-      fmt::print("{}: {} steps in {} ({:.2f} s/step), {}\n\n{}", one_line(options_.output),
+      fmt::print("{}: {} steps in {} ({:.2f} s/step), {}\n\n{}{}", one_line(options_.output),
                  steps_done_ - first_step_, format_duration(seconds_), seconds_per_step_,
-                 plan_->session.dials.describe(), memory.text());
+                 plan_->session.dials.describe(), memory.text(), watch_->text());
       if (effective_dials_.describe() != dials_.describe())
         fmt::print("\nrefused memory on the way: {} instead of {}\n", effective_dials_.describe(),
                    dials_.describe());
@@ -329,6 +334,8 @@ class SamplingRun {
                           {"seconds", seconds_},
                           {"seconds_per_step", seconds_per_step_},
                           {"memory", memory.json()},
+                          {"seen", watch_->json()},
+                          {"planned_traffic_bytes", plan_->plan.time.host_traffic_bytes},
                           {"traffic_per_step", traffic_json(traffic_)},
                           {"device", backend::describe(options_.where)}};
     if (ledger_directory_) out["ledger"] = options_.ledger;
@@ -343,6 +350,7 @@ class SamplingRun {
   sample::Settings settings_;
   mem::Accountant accountant_{backend::make_allocator(options_.where, warn)};
   std::optional<RunPlan> plan_;
+  std::optional<MemoryWatch> watch_;
   std::optional<ledger::Directory> ledger_directory_;
   std::optional<exec::Trace> trace_;
   exec::Traffic traffic_;  // of the last step

@@ -68,9 +68,9 @@ void add_memory(CLI::App& command, RunOptions& options) {
   };
   group("--vram", options.vram,
         "Budget of device memory, for instance 8GiB; default what is free on a GPU, unlimited on the CPU")
-      ->check(not_empty());
+      ->check(byte_count());
   group("--ram", options.ram, "Budget of host memory, pinned included, for instance 24GiB; default unlimited")
-      ->check(not_empty());
+      ->check(byte_count());
   CLI::Option* schedule = group("--schedule", options.schedule,
                                 "What stays on the device; default the fastest that fits the budgets")
                               ->check(CLI::IsMember({"resident", "head-groups", "flat"}));

@@ -5,6 +5,9 @@
 #include <charconv>
 #include <cmath>
 
+#include "base/bytes.h"
+#include "base/error.h"
+
 namespace h3s::cli {
 namespace {
 
@@ -61,6 +64,18 @@ CLI::Validator above(double low, double high) {
 
 CLI::Validator not_empty() {
   return {[](std::string& text) { return text.empty() ? std::string("expected a value, got \"\"") : ""; },
+          ""};
+}
+
+CLI::Validator byte_count() {
+  return {[](std::string& text) {
+            try {
+              parse_bytes(text);
+            } catch (const Error&) {
+              return expected("a size above 0 such as 512MiB, 8GiB or 1.5GB", text);
+            }
+            return std::string();
+          },
           ""};
 }
 

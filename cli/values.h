@@ -20,6 +20,9 @@ CLI::Validator above(double low, double high);
 // Any text but the empty one.
 CLI::Validator not_empty();
 
+// What parse_bytes takes: "8GiB", "1.5GB", "4096".
+CLI::Validator byte_count();
+
 // All of 64 bits, 0 to 2^64 - 1; a negative number from -2^63 stands for its two's complement, as in PyTorch.
 CLI::Option* add_seed(CLI::App& command, const std::string& flag, std::uint64_t& seed,
                       const std::string& help);

@@ -100,6 +100,11 @@ std::optional<DeviceState> device_state(const DeviceChoice& device) {
   return cuda::device_state(device.cuda);
 }
 
+std::optional<std::int64_t> context_bytes(const DeviceChoice& device) {
+  if (device.on_cpu()) return std::nullopt;
+  return cuda::context_bytes(device.cuda);
+}
+
 std::int64_t default_device_budget(const DeviceChoice& device) {
   if (device.on_cpu()) return mem::kUnlimited;
   return cuda::free_bytes(device.cuda) - kDriverMarginBytes;

@@ -53,6 +53,14 @@ bool device_is_host(const DeviceChoice& device);
 using DeviceState = cuda::DeviceState;
 std::optional<DeviceState> device_state(const DeviceChoice& device);
 
+// Device memory of this process's driver context, measured when it was made; empty on the CPU and where that
+// could not be seen.
+std::optional<std::int64_t> context_bytes(const DeviceChoice& device);
+
+// What comes to a context later: kernels loaded at their first launch, and arenas rounded up to the driver's
+// granules of 2 MiB. 12 MiB and two granules were seen on an H200.
+inline constexpr std::int64_t kLoadedLaterBytes = std::int64_t{32} << 20;
+
 // Bytes a run may plan with on the device when no budget is given: what is free there, less a margin for the
 // driver; unlimited on the CPU.
 std::int64_t default_device_budget(const DeviceChoice& device);

@@ -38,17 +38,31 @@ std::string largest_holders(const Footprint& footprint) {
   return text;
 }
 
-// A plan with its place in the order of preference: faster, else half the copies or less, else leaner on the
-// device, else leaner in RAM, else enumerated first.
+// What is held beside the session and passes the device budget by itself: a driver's context on a small
+// card; null: nothing does.
+const exec::Holding* hopeless(const exec::Holdings& holdings, std::int64_t device_budget) {
+  for (const exec::Holding& holding : holdings)
+    if (holding.space == mem::Space::kDevice && holding.bytes > device_budget) return &holding;
+  return nullptr;
+}
+
+// Copies are compared in steps of 2^(1/4): a fifth less is worth a larger arena.
+int traffic_rank(double bytes) {
+  constexpr double kRanksPerOctave = 4;
+  return static_cast<int>(std::ceil(std::log2(1 + bytes) * kRanksPerOctave));
+}
+
+// A plan with its place in the order of preference: faster, else fewer copies, else leaner on the device,
+// else leaner in RAM, else enumerated first.
 struct Choice {
   Dials dials;
   Footprint footprint;
   std::int64_t rank = 0;
-  int traffic_octave = 0;  // of bytes between host and device a step
+  int traffic_rank = 0;  // of bytes between host and device a step
   std::size_t idx = 0;
 
   auto key() const {
-    return std::tuple(rank, traffic_octave, footprint.device_bytes(), footprint.ram_bytes(), idx);
+    return std::tuple(rank, traffic_rank, footprint.device_bytes(), footprint.ram_bytes(), idx);
   }
 };
 
@@ -162,7 +176,7 @@ std::optional<Choice> Planner::place_weights(const Candidate& candidate, std::in
     footprint = meter_.measure(dials);
   }
   const Estimate estimate = model_.estimate(dials);
-  return Choice{dials, footprint, time_rank(estimate.seconds), std::ilogb(1 + estimate.host_traffic_bytes),
+  return Choice{dials, footprint, time_rank(estimate.seconds), traffic_rank(estimate.host_traffic_bytes),
                 candidate.idx};
 }
 
@@ -209,14 +223,17 @@ Refusal Planner::refusal(const std::string& what, const Footprint* needed) const
   if (works == nullptr) works = smallest([](const Footprint&) { return true; }, device);
   const Footprint& fit = works->footprint;
   const Footprint& need = needed == nullptr ? fit : *needed;
-  return {
-      fmt::format("[plan] {} needs {} of device and {} of host memory, the budgets are {} and {}; largest: "
-                  "{}; the smallest budgets that work: --vram {} --ram {}, with {}",
-                  what, format_bytes(need.device_bytes()), format_bytes(need.ram_bytes()),
-                  budget_text(budgets.device_bytes), budget_text(budgets.ram_bytes), largest_holders(need),
-                  both(fit.device_bytes()), both(fit.ram_bytes()), works->dials.describe()),
-      {fit.device_bytes(), fit.ram_bytes()},
-      works->dials};
+  std::string reason =
+      fmt::format("{} needs {} of device and {} of host memory, the budgets are {} and {}; largest: {}", what,
+                  format_bytes(need.device_bytes()), format_bytes(need.ram_bytes()),
+                  budget_text(budgets.device_bytes), budget_text(budgets.ram_bytes), largest_holders(need));
+  if (const exec::Holding* holding = hopeless(request_.holdings, budgets.device_bytes))
+    reason = fmt::format("the {} alone takes {} of device memory, the budget is {}", holding->tag,
+                         format_bytes(holding->bytes), format_bytes(budgets.device_bytes));
+  return {fmt::format("[plan] {}; the smallest budgets that work: --vram {} --ram {}, with {}", reason,
+                      both(fit.device_bytes()), both(fit.ram_bytes()), works->dials.describe()),
+          {fit.device_bytes(), fit.ram_bytes()},
+          works->dials};
 }
 
 }  // namespace

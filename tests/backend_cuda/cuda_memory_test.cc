@@ -110,10 +110,13 @@ TEST(CudaMemory, TheDriverSaysWhatWasPlanned) {
                                         .kv_chunk = 512,
                                         .mlp_chunk = 512,
                                         .head_chunk = 512}};
-  const std::int64_t with_context = used_bytes();                    // asking makes the context
+  const std::optional<std::int64_t> context = cuda::context_bytes(0);
+  const std::int64_t with_context = used_bytes();
+  const std::int64_t others = context ? std::max<std::int64_t>(0, with_context - *context) : 0;
   for (const exec::Dials& dials : plans) measure(file, job, dials);  // loads every kernel
   const std::int64_t with_kernels = used_bytes();
-  std::printf("in use with a context %s, with all kernels of a run loaded %s\n",
+  std::printf("a context took %s; in use with it %s, with all kernels of a run loaded %s\n",
+              context ? format_bytes(*context).c_str() : "an unknown amount",
               format_bytes(with_context).c_str(), format_bytes(with_kernels).c_str());
   // The default budget leaves room for what a first run loads beside its buffers.
   EXPECT_LE(with_kernels - with_context, cuda::free_bytes(0) - backend::default_device_budget({.cuda = 0}));
@@ -126,6 +129,10 @@ TEST(CudaMemory, TheDriverSaysWhatWasPlanned) {
     EXPECT_EQ(m.booked_bytes, m.planned_bytes) << dials.describe();
     EXPECT_GE(driver, m.booked_bytes - m.booked_bytes / 100 - kGranuleBytes) << dials.describe();
     EXPECT_LE(driver, m.booked_bytes + m.seen.allocations * kGranuleBytes) << dials.describe();
+    // As `run --vram` plans: the context, what is loaded later, and what the session and the backend hold.
+    EXPECT_LE(m.seen.most_used_bytes - others,
+              context.value_or(with_context) + backend::kLoadedLaterBytes + m.planned_bytes)
+        << dials.describe();
     EXPECT_LE(round_up(used_bytes() - with_kernels, kGranuleBytes), kGranuleBytes) << "left behind";
   }
 }

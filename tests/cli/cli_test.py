@@ -150,6 +150,15 @@ class Runs(Program):
         for op in ("attention", "linear_int8", "copy"):
             self.assertIn(op, spans)
 
+    def test_what_the_kernel_sees_is_what_the_books_say(self):
+        result = h3stream(*self.run_args("seen.safetensors", "--device", "cpu", "--json"))
+        run = json.loads(result.stdout)
+        seen, booked = run["seen"], sum(run["memory"][space]["peak_bytes"] for space in ("device", "pinned", "host"))
+        slack = 32 << 20  # stacks, the C++ heap, pages the kernel has not counted yet
+        self.assertGreaterEqual(seen["anonymous_bytes"], seen["program_bytes"])
+        self.assertLessEqual(seen["anonymous_bytes"], seen["program_bytes"] + booked + slack)
+        self.assertGreaterEqual(seen["anonymous_bytes"], booked / 2)  # the rest may never have been touched
+
     def test_traffic_is_what_the_schedule_moves(self):
         result = h3stream(*self.run_args("traffic.safetensors", "--schedule", "flat", "--head-group", "1", "--json"))
         report = json.loads(result.stdout)
@@ -176,9 +185,41 @@ class Runs(Program):
 class Refusals(Program):
 
     def test_garbage_budgets(self):
-        for text in ("-1GiB", "0", "lots", "8XB", ""):
-            result = h3stream(*self.run_args("garbage.safetensors", f"--vram={text}"))
-            self.assertEqual(result.returncode, BAD_INPUT, text)
+        for text in ("-1GiB", "0", "0GiB", "lots", "8XB", "8 GiB x", "GiB", "nan", "inf", "1e30GiB", "0x10"):
+            for option in ("--vram", "--ram"):
+                result = h3stream(*self.run_args("garbage.safetensors", f"{option}={text}"))
+                self.assert_refused(result, BAD_INPUT, option, f'"{text}"', "size above 0")
+        for option in ("--vram=", "--ram="):
+            self.assert_refused(h3stream(*self.run_args("garbage.safetensors", option)), BAD_INPUT, option[:-1])
+
+    def test_a_budget_below_need_is_refused_before_anything_of_size_is_allocated(self):
+        inputs = self.folder / "large.safetensors"
+        self.make_inputs("11,60,96,172,13", inputs)  # 0.2 GB of latents, 0.25 million tokens
+        for option in ("--vram", "--ram"):
+            command = [PROGRAM, *self.run_args("refused.safetensors", option, "1MiB", inputs=inputs)]
+            with subprocess.Popen(list(map(str, command)), stderr=subprocess.PIPE, text=True) as process:
+                text = process.stderr.read()
+                _, status, usage = os.wait4(process.pid, 0)
+                process.returncode = os.waitstatus_to_exitcode(status)
+            self.assertEqual(process.returncode, OVER_BUDGET, text)
+            self.assertEqual(text.count("\n"), 1, text)
+            self.assertIn("the smallest budgets that work: --vram", text)
+            self.assertLess(usage.ru_maxrss << 10, 100 << 20, option)
+
+    def test_a_checkpoint_larger_than_memory_is_warned_of_once(self):
+        path = self.folder / "vast.safetensors"
+        shutil.copy(self.model, path)
+        memory = os.sysconf("SC_PHYS_PAGES") * os.sysconf("SC_PAGE_SIZE")
+        try:
+            os.truncate(path, path.stat().st_size + memory)  # a hole: no disk
+        except OSError as error:
+            self.skipTest(f"a file larger than memory: {error}")
+        plain = h3stream(*self.run_args("plain.safetensors", steps=2))
+        vast = h3stream(*self.run_args("vast_out.safetensors", "--allow-trailing-bytes", model=path, steps=2))
+        path.unlink()
+        self.assertEqual(vast.returncode, 0, vast.stderr)
+        self.assertEqual(plain.stderr.count("larger than the memory"), 0, plain.stderr)
+        self.assertEqual(vast.stderr.count("larger than the memory of this machine"), 1, vast.stderr)
 
     def test_missing_files(self):
         self.assert_refused(h3stream(*self.run_args("x", model=self.folder / "no.safetensors")), IO_ERROR, "no.safetensors")
@@ -453,6 +494,7 @@ class Plans(Program):
         refused(BAD_INPUT, *self.CLIP, "--refs", "image=63x64", "reference width")
         refused(BAD_INPUT, *self.CLIP, "--steps", 0, "--steps")
         refused(IO_ERROR, *self.CLIP, "--model", self.folder / "none", "none")
+        refused(OVER_BUDGET, *self.CLIP, "--gpu", "rtx2060", "--vram", "300MiB", "driver's context alone takes 576.00 MiB")
         refused(OVER_BUDGET, *self.CLIP, "--gpu", "h200", "--vram", "1GiB", "smallest budgets that work: --vram")
         refused(OVER_BUDGET, *self.CLIP, "--gpu", "h200", "--ram", "1MiB", "--ram")
 

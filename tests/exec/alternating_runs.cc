@@ -1,7 +1,10 @@
 #include "exec/alternating_runs.h"
 
 #include <chrono>
+#include <cmath>
+#include <cstdlib>
 #include <fstream>
+#include <nlohmann/json.hpp>
 #include <optional>
 
 #include "backend/cuda/cuda_backend.h"
@@ -71,6 +74,23 @@ std::vector<RunFigures> alternate(const backend::DeviceChoice& device, int count
     runs.push_back(run);
   }
   return runs;
+}
+
+void store_figures(const backend::DeviceChoice& device, const std::vector<RunFigures>& runs) {
+  const char* path = std::getenv("H3S_FIGURES");
+  if (path == nullptr) return;
+  nlohmann::ordered_json out = {
+      {"device", backend::describe(device)},
+      {"runs", runs.size()},
+      {"shapes", {"the short job, resident", "the long job, flat with 2 heads at a time"}},
+      {"equal", std::all_of(runs.begin(), runs.end(), [](const RunFigures& run) { return run.equal; })}};
+  for (const RunFigures& run : runs) {
+    out["milliseconds"].push_back(std::round(1e6 * run.seconds) / 1e3);
+    out["anonymous_bytes"].push_back(run.anonymous_bytes);
+    out["booked_bytes"].push_back(run.booked_bytes);
+    if (!device.on_cpu()) out["device_bytes"].push_back(run.device_bytes);
+  }
+  std::ofstream(path) << out.dump() << '\n';
 }
 
 }  // namespace h3s::test

@@ -22,6 +22,9 @@ struct RunFigures {
 // longer flat one.
 std::vector<RunFigures> alternate(const backend::DeviceChoice& device, int count);
 
+// With H3S_FIGURES=FILE in the environment: the figures of all runs as one JSON object, for bench/results.
+void store_figures(const backend::DeviceChoice& device, const std::vector<RunFigures>& runs);
+
 // The middle of some figures from runs [first, last) of one parity.
 template <typename Figure>
 Figure median_of(const std::vector<RunFigures>& runs, std::size_t first, std::size_t last,

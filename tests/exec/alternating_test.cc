@@ -16,6 +16,7 @@ constexpr bool kSanitized = false;
 TEST(AlternatingRuns, LeaveNothingBehindAndStayAsFast) {
   constexpr std::size_t kRuns = 100, kSettled = 20, kWindow = 20;
   const std::vector<RunFigures> runs = alternate({.threads = 2}, kRuns);
+  store_figures({.threads = 2}, runs);
   for (std::size_t i = 0; i < runs.size(); ++i) {
     EXPECT_TRUE(runs[i].equal) << "run " << i;
     EXPECT_EQ(runs[i].booked_bytes, 0) << "run " << i;

@@ -137,10 +137,21 @@ Request real_request(const checkpoint::Checkpoint& checkpoint, const spec::Layou
 
 TEST(Plan, GivenDialsThatDoNotFitAreNamedInTheRefusal) {
   const auto random = random_request(3);
-  Request request = with(random->request, 1 << 20, mem::kUnlimited);
+  Request request = with(random->request, 16 << 20, mem::kUnlimited);
   request.dials_given = true;
   const auto refusal = std::get<Refusal>(plan::make_plan(request));
   EXPECT_NE(refusal.reason.find("the plan \"resident"), std::string::npos) << refusal.reason;
+  EXPECT_TRUE(plan_of(with(random->request, refusal.smallest.device_bytes, refusal.smallest.ram_bytes)));
+}
+
+TEST(Plan, ABudgetThatTheContextAlonePassesSaysSo) {
+  const auto random = random_request(3);
+  random->request.holdings = {{mem::Space::kDevice, 600 << 20, "driver's context"}};
+  const auto refusal = std::get<Refusal>(plan::make_plan(with(random->request, 512 << 20, mem::kUnlimited)));
+  EXPECT_NE(refusal.reason.find("the driver's context alone takes 600.00 MiB of device memory, the budget is "
+                                "512.00 MiB; the smallest budgets that work: --vram "),
+            std::string::npos)
+      << refusal.reason;
   EXPECT_TRUE(plan_of(with(random->request, refusal.smallest.device_bytes, refusal.smallest.ram_bytes)));
 }
 

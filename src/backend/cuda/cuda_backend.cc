@@ -5,6 +5,7 @@
 #include <type_traits>
 
 #include "backend/cuda/check.h"
+#include "backend/cuda/context.h"
 #include "backend/cuda/devices.h"
 #include "backend/cuda/dispatch.h"
 #include "backend/cuda/quantize.h"
@@ -174,8 +175,7 @@ class CudaBackend final : public kernels::Backend {
 
 std::unique_ptr<kernels::Backend> make_backend(int device, mem::Accountant& accountant, Kernels kernels,
                                                CallerStream compute) {
-  require_device(device);
-  use_device(device);
+  make_context(device);
   return std::make_unique<CudaBackend>(device, accountant, kernels, compute);
 }
 

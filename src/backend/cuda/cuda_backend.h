@@ -32,6 +32,11 @@ std::vector<DeviceInfo> devices();
 // as make_allocator.
 std::int64_t free_bytes(int device);
 
+// Device memory that this process's context took when it was made, which happens here at the latest. Empty
+// where something else had made it before, or where the driver's management library does not say. Throws
+// kOverBudget when the card has not the memory for it.
+std::optional<std::int64_t> context_bytes(int device);
+
 // A GPU as the driver sees it; empty where the driver's management library does not say.
 struct DeviceState {
   std::int64_t free_bytes = 0, total_bytes = 0;  // of every process

@@ -3,6 +3,7 @@
 #include <cuda_runtime_api.h>
 
 #include "backend/cuda/check.h"
+#include "backend/cuda/context.h"
 #include "backend/cuda/cuda_backend.h"
 #include "base/error.h"
 
@@ -79,8 +80,7 @@ std::vector<DeviceInfo> devices() {
 }
 
 std::int64_t free_bytes(int device) {
-  require_device(device);
-  use_device(device);
+  make_context(device);
   std::size_t available = 0, total = 0;
   H3S_CUDA_CHECK(cudaMemGetInfo(&available, &total));
   return static_cast<std::int64_t>(available);

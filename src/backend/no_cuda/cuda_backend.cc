@@ -18,6 +18,9 @@ std::vector<DeviceInfo> devices() {
 std::int64_t free_bytes(int) {
   refuse();
 }
+std::optional<std::int64_t> context_bytes(int) {
+  refuse();
+}
 DeviceState device_state(int) {
   refuse();
 }
