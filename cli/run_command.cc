@@ -321,23 +321,26 @@ class SamplingRun {
       if (ledger_directory_) fmt::print("\nledger: {}\n", one_line(ledger_directory_->page_path()));
       return;
     }
-    nlohmann::json out = {{"output", options_.output},
-                          {"settings", settings_},
-                          {"plan", plan_->session.dials.describe()},
-                          {"planned_seconds_per_step", plan_->plan.time.seconds},
-                          {"dials", dials_.describe()},
-                          {"effective_dials", effective_dials_.describe()},
-                          {"tokens", layout_.tokens()},
-                          {"sigmas", sigmas_},
-                          {"first_step", first_step_},
-                          {"steps_done", steps_done_},
-                          {"seconds", seconds_},
-                          {"seconds_per_step", seconds_per_step_},
-                          {"memory", memory.json()},
-                          {"seen", watch_->json()},
-                          {"planned_traffic_bytes", plan_->plan.time.host_traffic_bytes},
-                          {"traffic_per_step", traffic_json(traffic_)},
-                          {"device", backend::describe(options_.where)}};
+    const plan::Estimate& planned = plan_->plan.time;
+    nlohmann::json out = {
+        {"output", options_.output},
+        {"settings", settings_},
+        {"plan", plan_->session.dials.describe()},
+        {"planned_seconds_per_step", planned.seconds},
+        {"planned_seconds", planned.setup_seconds + (steps_done_ - first_step_) * planned.seconds},
+        {"dials", dials_.describe()},
+        {"effective_dials", effective_dials_.describe()},
+        {"tokens", layout_.tokens()},
+        {"sigmas", sigmas_},
+        {"first_step", first_step_},
+        {"steps_done", steps_done_},
+        {"seconds", seconds_},
+        {"seconds_per_step", seconds_per_step_},
+        {"memory", memory.json()},
+        {"seen", watch_->json()},
+        {"planned_traffic_bytes", planned.host_traffic_bytes},
+        {"traffic_per_step", traffic_json(traffic_)},
+        {"device", backend::describe(options_.where)}};
     if (ledger_directory_) out["ledger"] = options_.ledger;
     fmt::print("{}", json_text(out));
   }
