@@ -104,6 +104,7 @@ std::string table(const plan::Calibration& c) {
   line("copies", fmt::format("{} up, {} down, {:.0f} bytes more a strided row", giga(c.upload_bytes),
                              giga(c.download_bytes), c.copy_row_bytes));
   line("host memory", giga(c.host_bytes));
+  line("loading", giga(c.loading_bytes));
   line("file", c.file_bytes > 0 ? giga(c.file_bytes) : "not measured");
   if (c.context_bytes > 0) line("driver", format_bytes(c.context_bytes));
   return text;

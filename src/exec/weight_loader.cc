@@ -26,13 +26,6 @@ constexpr std::array<const char*, 4> kBlockLinears{"attn.qkv_proj", "attn.out_pr
 // Less is not worth a thread.
 constexpr std::int64_t kLeastCopyBytes = 4 << 20, kLeastDecodedElements = 1 << 18;
 
-// Of a machine with a device of its own, whose host has little else to do: copying from the file's pages is
-// bound by page faults, decoding by arithmetic.
-int loading_threads(bool device_is_host) {
-  if (device_is_host) return 1;
-  return std::clamp(static_cast<int>(std::thread::hardware_concurrency()) - 1, 1, 8);
-}
-
 template <typename T>
 T load_unaligned(const std::byte* data, std::int64_t idx) {
   T value;
@@ -53,6 +46,18 @@ bool aligned(const std::byte* data, DType dtype) {
 }
 
 }  // namespace
+
+// Copying from a file's pages is bound by page faults, decoding by arithmetic.
+int loading_threads(bool device_is_host) {
+  if (device_is_host) return 1;
+  return std::clamp(static_cast<int>(std::thread::hardware_concurrency()) - 1, 1, 8);
+}
+
+void load_bytes(const std::byte* src, std::int64_t bytes, int threads, std::byte* dst) {
+  in_slices(bytes, kLeastCopyBytes, threads, [=](std::int64_t begin, std::int64_t end) {
+    std::memcpy(dst + begin, src + begin, static_cast<std::size_t>(end - begin));
+  });
+}
 
 // Builds tensors one after another in a slot: measures with null memory, writes otherwise.
 class WeightLoader::Builder {
@@ -126,13 +131,8 @@ class WeightLoader::Builder {
   const void* matrix_as_stored(const io::TensorInfo& info) {
     if (loader_.device_is_host_ && aligned(data(info), info.dtype)) return data(info);
     auto* device = carver_.take<std::byte>(static_cast<std::int64_t>(info.bytes()));
-    if (std::byte* dst = host(device)) {
-      const std::byte* src = data(info);
-      in_slices(static_cast<std::int64_t>(info.bytes()), kLeastCopyBytes, loader_.threads_,
-                [=](std::int64_t begin, std::int64_t end) {
-                  std::memcpy(dst + begin, src + begin, static_cast<std::size_t>(end - begin));
-                });
-    }
+    if (std::byte* dst = host(device))
+      load_bytes(data(info), static_cast<std::int64_t>(info.bytes()), loader_.threads_, dst);
     return device;
   }
 

@@ -21,6 +21,11 @@
 
 namespace h3s::exec {
 
+// Threads that copy and decode: one where the device is the host, whose processors the ops use.
+int loading_threads(bool device_is_host);
+// From a mapped file into a slot.
+void load_bytes(const std::byte* src, std::int64_t bytes, int threads, std::byte* dst);
+
 // Where one unit of weights is built: `device` is what ops will see, `host` the same bytes as the CPU may
 // write them (equal where the device is the host). Null pointers: only measure.
 struct SlotMemory {

@@ -34,7 +34,8 @@ struct Calibration {
   double upload_bytes = 0;    // pinned host to device, bytes a second
   double download_bytes = 0;
   double copy_row_bytes = 0;  // what each row of a strided copy costs on top of its bytes
-  double host_bytes = 0;      // one thread of the host from the page cache to pinned memory, bytes a second
+  double host_bytes = 0;      // one thread of the host from memory to memory, bytes a second
+  double loading_bytes = 0;   // the loading threads from the page cache to where weights are uploaded from
   double file_bytes = 0;      // the same from a file that is not in the page cache
   std::int64_t context_bytes = 0;  // device memory the driver holds beside what is allocated
 };

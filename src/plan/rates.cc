@@ -1,13 +1,20 @@
 #include "plan/rates.h"
 
+#include <sys/mman.h>
+
 #include <algorithm>
 #include <array>
+#include <cerrno>
 #include <chrono>
 #include <cmath>
+#include <cstdio>
 #include <cstring>
+#include <memory>
 #include <vector>
 
+#include "base/error.h"
 #include "base/float16.h"
+#include "exec/weight_loader.h"
 #include "ops/ops.h"
 
 namespace h3s::plan {
@@ -69,6 +76,41 @@ class Operands {
   std::array<mem::Buffer, 3> device_;
 };
 
+// A file without a name, in the page cache.
+class TemporaryFile {
+ public:
+  explicit TemporaryFile(const std::vector<std::byte>& content)
+      : file_(std::tmpfile(), std::fclose), bytes_(content.size()) {
+    if (!file_ || std::fwrite(content.data(), 1, bytes_, file_.get()) != bytes_ ||
+        std::fflush(file_.get()) != 0)
+      fail(Status::kIo,
+           "a temporary file of {} bytes, to measure how fast weights load, cannot be written: {}", bytes_,
+           std::strerror(errno));
+  }
+
+  class Mapping {
+   public:
+    explicit Mapping(const TemporaryFile& file)
+        : bytes_(file.bytes_),
+          data_(mmap(nullptr, bytes_, PROT_READ, MAP_PRIVATE, fileno(file.file_.get()), 0)) {
+      if (data_ == MAP_FAILED)
+        fail(Status::kIo, "a temporary file cannot be mapped: {}", std::strerror(errno));
+    }
+    ~Mapping() { munmap(data_, bytes_); }
+    Mapping(const Mapping&) = delete;
+    Mapping& operator=(const Mapping&) = delete;
+    const std::byte* data() const { return static_cast<const std::byte*>(data_); }
+
+   private:
+    std::size_t bytes_;
+    void* data_;
+  };
+
+ private:
+  std::unique_ptr<std::FILE, int (*)(std::FILE*)> file_;
+  std::size_t bytes_;
+};
+
 class Rates {
  public:
   Rates(kernels::Backend& backend, mem::Accountant& accountant, const RateProgress& progress)
@@ -92,6 +134,7 @@ class Rates {
   double row_bytes() const;
   double quantize_bytes() const;
   void copies(Calibration& c) const;
+  double loading_bytes(const std::vector<std::byte>& content) const;
   void step(const char* what) const {
     if (progress_) progress_(what);
   }
@@ -292,6 +335,18 @@ void Rates::copies(Calibration& c) const {
   std::vector<std::byte> host(static_cast<std::size_t>(bytes), std::byte{1});
   c.host_bytes =
       as_double(bytes) / seconds([&] { std::memcpy(operands_.pinned(), host.data(), host.size()); });
+  c.loading_bytes = loading_bytes(host);
+}
+
+// As the weight loader does: pages of a file, mapped anew each time, into pinned memory.
+double Rates::loading_bytes(const std::vector<std::byte>& content) const {
+  const TemporaryFile file(content);
+  const auto bytes = static_cast<std::int64_t>(content.size());
+  const int threads = exec::loading_threads(backend_.device_is_host());
+  return as_double(bytes) / seconds([&] {
+           const TemporaryFile::Mapping mapping(file);
+           exec::load_bytes(mapping.data(), bytes, threads, static_cast<std::byte*>(operands_.pinned()));
+         });
 }
 
 Calibration Rates::measure() {

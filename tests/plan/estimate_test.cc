@@ -71,7 +71,7 @@ TEST(Estimate, CopiesHideBehindComputeWhereTheyCanAndAddWhereTheyCannot) {
   plan::Calibration rates = plan::expect(*plan::find_card("h200"));
   const Dials dials = chunked(Schedule::kHeadGroups, 8);
   const plan::Stage beside = Job(real_spec(2), kLongClip, rates).estimate(dials).stages[plan::kAttend];
-  EXPECT_LT(beside.seconds, beside.compute + 0.1 * beside.download);
+  EXPECT_LT(beside.seconds, beside.compute + 0.3 * beside.download);
   rates.overlaps = false;
   const plan::Stage after = Job(real_spec(2), kLongClip, rates).estimate(dials).stages[plan::kAttend];
   EXPECT_DOUBLE_EQ(after.seconds, after.compute + after.download);
