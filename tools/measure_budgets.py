@@ -54,7 +54,9 @@ def row_of(name, clip, steps, arguments, report, digest):
 
 
 def driver_bytes(row):
-    return row["seen"]["device_bytes"] or row["seen"]["device_used_bytes"]
+    """What the driver reports for this process, or for the card where it does not say; on a CPU what is booked."""
+    seen = row["seen"]
+    return seen.get("device_bytes") or seen.get("device_used_bytes") or row["memory"]["device"]["peak_bytes"]
 
 
 def main():
