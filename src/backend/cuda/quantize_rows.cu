@@ -2,9 +2,9 @@
 // kernels/linear.h.
 //
 // x [m, k] bf16 or f32, codes [m, k], scale [m]. Rotation and maximum in float, the quotient by way of bf16;
-// device/quantize.cuh has the formula, device/quantize_team.cuh the fast route. Equal to the CPU definition
-// bit for bit, hence under any chunking of rows. Bytes moved per row: x in, k codes and a scale out. A bf16
-// row rotated by 256 costs about 16 instructions a value, 23 can pass on sm_90 while its three bytes do.
+// device/quantize.cuh has the formula and both routes, device/quantize_rotated.cuh the one for bf16 rotated by
+// 256. Equal to the CPU definition bit for bit, hence under any chunking of rows. Bytes moved per row: x in,
+// k codes and a scale out.
 
 #include <cuda_bf16.h>
 
@@ -12,7 +12,8 @@
 #include <type_traits>
 
 #include "backend/cuda/check.h"
-#include "backend/cuda/device/quantize_team.cuh"
+#include "backend/cuda/device/quantize.cuh"
+#include "backend/cuda/device/quantize_rotated.cuh"
 #include "backend/cuda/quantize.h"
 #include "backend/cuda/quantize_launch.cuh"
 
@@ -24,18 +25,34 @@ using kernels::QuantizeRowsArgs;
 
 template <typename T>
 struct RowSource {
-  using Element = T;
-  static constexpr int kInputs = 1, kRunsInFlight = 2;
   static constexpr bool kExactHalves = std::is_same_v<T, __nv_bfloat16>;
+  static constexpr bool kWalk = sizeof(T) == 2;  // 32 registers; the 64 of f32 would not fit
+  static constexpr int kBatch = kRuns;
+  struct Raw {
+    Packed<T> half[2];
+  };
+  static constexpr int kRotatedRegisters = sizeof(T) == 2 ? 80 : 0;  // 24 warps on a multiprocessor of sm_90
+  static constexpr int kInputs = 1;
   const T* data;
   int64_t stride;
 
-  __device__ __forceinline__ auto row(int64_t m) const {
-    return [x = data + m * stride](int64_t i) { return to_float(x[i]); };
+  __device__ __forceinline__ float one(int64_t m, int64_t i) const { return to_float(data[m * stride + i]); }
+  __device__ __forceinline__ Raw raw(int64_t m, int64_t i) const {
+    const T* p = data + m * stride + i;
+    return {load<true, Use::kReuse>(p, kVector), load<true, Use::kReuse>(p + kVector, kVector)};
+  }
+  __device__ __forceinline__ bool from_raw(const Raw& raw, float (&v)[kRun]) const {
+    unpack(raw.half[0], reinterpret_cast<float(&)[kVector]>(v[0]));
+    unpack(raw.half[1], reinterpret_cast<float(&)[kVector]>(v[kVector]));
+    return true;
   }
   __device__ __forceinline__ void begin() const {}
-  __device__ __forceinline__ bool take(const unsigned char* run, int, bool, float (&v)[kRun]) const {
-    load_run(reinterpret_cast<const T*>(run), v);
+  __device__ __forceinline__ bool take(const unsigned char* chunks, int, bool,
+                                       float (&v)[kThreadValues]) const {
+#pragma unroll
+    for (int c = 0; c < kThreadValues / kVector; ++c)
+      load<true, Use::kPlain>(reinterpret_cast<const T*>(chunks + c * kChunkBytes), kVector,
+                              reinterpret_cast<float(&)[kVector]>(v[c * kVector]));
     return true;
   }
 };

@@ -2,16 +2,16 @@
 //
 // gate_up [m, 2k] (gate, then up) bf16 or f32, codes [m, k], scale [m]. silu is f(gate / f(1 + exp(-gate)))
 // with the exp of device/exp.cuh. Equal to the CPU definition bit for bit, hence under any chunking of rows.
-// Bytes moved per row: gate_up in, k codes and a scale out. silu of bf16 comes from a table
+// Bytes moved per row: gate_up in, k codes and a scale out. Rotated by 256, silu of bf16 comes from a table
 // (device/silu_table.cuh): the formula would make this bound by instructions.
 
 #include <cuda_bf16.h>
 
 #include <cstdint>
-#include <type_traits>
 
 #include "backend/cuda/check.h"
-#include "backend/cuda/device/quantize_team.cuh"
+#include "backend/cuda/device/quantize.cuh"
+#include "backend/cuda/device/quantize_rotated.cuh"
 #include "backend/cuda/device/silu.cuh"
 #include "backend/cuda/device/silu_table.cuh"
 #include "backend/cuda/quantize.h"
@@ -23,31 +23,37 @@ namespace {
 using namespace device;
 using kernels::SwigluQuantizeRowsArgs;
 
-// False for a gate outside of what silu_fast takes; what is not finite shows in the product.
-__device__ __forceinline__ bool multiply(const float* gate, const float* up, float (&v)[kRun]) {
-  float least = 0;
+// silu of `gate` by table, times `up`, of a thread's chunks. False when there is a gate that the table has not,
+// or so much as a value so small that halving the product could be inexact: of magnitude 2^-25 or less, 0 too.
+// Of larger ones the product is at least 64 e^-64 2^-25 > 2^-112.
+__device__ __forceinline__ bool multiply(const unsigned char* gate, const unsigned char* up,
+                                         float (&v)[kThreadValues]) {
+  constexpr uint32_t k64 = 0x4280;
+  uint32_t least = 0xffffffffu, largest = 0;  // magnitudes, of a word's halves each
 #pragma unroll
-  for (int i = 0; i < kRun; i += 4) {
-    const float4 z = *reinterpret_cast<const float4*>(gate + i), u = *reinterpret_cast<const float4*>(up + i);
-    least = fminf(fminf(least, fminf(z.x, z.y)), fminf(z.z, z.w));
-    v[i] = __fmul_rn(silu_fast(z.x), u.x), v[i + 1] = __fmul_rn(silu_fast(z.y), u.y);
-    v[i + 2] = __fmul_rn(silu_fast(z.z), u.z), v[i + 3] = __fmul_rn(silu_fast(z.w), u.w);
+  for (int c = 0; c < kThreadValues / kVector; ++c) {
+    const uint4 gates = *reinterpret_cast<const uint4*>(gate + c * kChunkBytes),
+                ups = *reinterpret_cast<const uint4*>(up + c * kChunkBytes);
+    const uint32_t z[4] = {gates.x, gates.y, gates.z, gates.w}, u[4] = {ups.x, ups.y, ups.z, ups.w};
+    uint32_t magnitude[4];
+#pragma unroll
+    for (int j = 0; j < 4; ++j) {
+      magnitude[j] = magnitudes(z[j]);
+      least = __vimin3_u16x2(least, magnitude[j], magnitudes(u[j]));
+      const float2 activated = silu_pair(z[j], magnitude[j]);
+      v[c * kVector + 2 * j] = __fmul_rn(activated.x, low_bf16(u[j]));
+      v[c * kVector + 2 * j + 1] = __fmul_rn(activated.y, high_bf16(u[j]));
+    }
+    largest = __vimax3_u16x2(__vimax3_u16x2(largest, magnitude[0], magnitude[1]), magnitude[2], magnitude[3]);
   }
-  return least >= kSiluFastMin;
+  return min(least & 0xffffu, least >> 16) > kSiluFirst && max(largest & 0xffffu, largest >> 16) < k64;
 }
 
-// Magnitudes of bf16, as bits: within them silu_bf16 holds, and products are at least 2^-119, so that halving
-// is exact: silu of these is at least 64 e^-64 > 2^-87.
-constexpr uint32_t kSmallestGate = 0x3480, kLargestGate = 0x4280, kSmallestUp = 0x2f80;  // 2^-22, 64, 2^-32
-
-// The smallest ones' negatives, in both halves of a word.
-constexpr uint32_t kMinusGate = (0x10000 - kSmallestGate) * 0x10001, kMinusUp = (0x10000 - kSmallestUp) * 0x10001;
-
-// What `multiply` cannot take for granted, one pair after the other and in place: the first value of a pair
-// where its gates were, the second where its ups were. False when halving could be inexact.
-__device__ __noinline__ bool multiply_in_place(uint32_t* gate, uint32_t* up) {
+// The products of one chunk word by word and in place: the first of a pair where its gates were, the second
+// where its ups were. False when halving could be inexact.
+__device__ __noinline__ bool multiply_words(uint32_t* gate, uint32_t* up) {
   Smallest smallest;
-  for (int i = 0; i < kRun / 2; ++i) {
+  for (int i = 0; i < kVector / 2; ++i) {
     const float low = __fmul_rn(silu(low_bf16(gate[i])), low_bf16(up[i])),
                 high = __fmul_rn(silu(high_bf16(gate[i])), high_bf16(up[i]));
     smallest.take(low), smallest.take(high);
@@ -56,63 +62,70 @@ __device__ __noinline__ bool multiply_in_place(uint32_t* gate, uint32_t* up) {
   return smallest.halves_exactly();
 }
 
-template <int kTabled>
-__device__ __forceinline__ bool multiply(__nv_bfloat16* gate, __nv_bfloat16* up, bool works,
-                                         float (&v)[kRun]) {
-  uint32_t gate_reach = 0, up_reach = 0;  // the largest distance above the smallest that is usual
+// What `multiply` does, for any values.
+__device__ __forceinline__ bool multiply_in_place(unsigned char* gate, unsigned char* up,
+                                                  float (&v)[kThreadValues]) {
+  bool exact = true;
+#pragma unroll 1
+  for (int c = 0; c < kThreadValues / kVector; ++c)
+    exact &= multiply_words(reinterpret_cast<uint32_t*>(gate + c * kChunkBytes),
+                            reinterpret_cast<uint32_t*>(up + c * kChunkBytes));
 #pragma unroll
-  for (int i = 0; i < kRun; i += kVector) {
-    const uint4 gates = *reinterpret_cast<const uint4*>(gate + i),
-                ups = *reinterpret_cast<const uint4*>(up + i);
-    const uint32_t z[4] = {gates.x, gates.y, gates.z, gates.w}, u[4] = {ups.x, ups.y, ups.z, ups.w};
-#pragma unroll
-    for (int j = 0; j < 4; ++j) {
-      const uint32_t magnitude = magnitudes(z[j]);
-      gate_reach = __viaddmax_u16x2(magnitude, kMinusGate, gate_reach);
-      up_reach = __viaddmax_u16x2(magnitudes(u[j]), kMinusUp, up_reach);
-      const float2 activated = 2 * j < kTabled ? silu_pair(z[j], magnitude)
-                                               : make_float2(silu_bf16(low_bf16(z[j])),
-                                                             silu_bf16(high_bf16(z[j])));
-      v[i + 2 * j] = __fmul_rn(activated.x, low_bf16(u[j]));
-      v[i + 2 * j + 1] = __fmul_rn(activated.y, high_bf16(u[j]));
-    }
+  for (int c = 0; c < kThreadValues / kVector; ++c) {
+    const float4 low = *reinterpret_cast<const float4*>(gate + c * kChunkBytes),
+                 high = *reinterpret_cast<const float4*>(up + c * kChunkBytes);
+    float* eight = v + c * kVector;
+    eight[0] = low.x, eight[1] = high.x, eight[2] = low.y, eight[3] = high.y;
+    eight[4] = low.z, eight[5] = high.z, eight[6] = low.w, eight[7] = high.w;
   }
-  constexpr uint32_t kGates = kLargestGate - kSmallestGate, kUps = 0x7fff - kSmallestUp;
-  const bool usual = max(gate_reach & 0xffffu, gate_reach >> 16) <= kGates &&
-                     max(up_reach & 0xffffu, up_reach >> 16) <= kUps;
-  if (usual || !works) return true;
-  uint32_t *low = reinterpret_cast<uint32_t*>(gate), *high = reinterpret_cast<uint32_t*>(up);
-  const bool exact = multiply_in_place(low, high);
-#pragma unroll
-  for (int i = 0; i < kRun; i += 2)
-    v[i] = __uint_as_float(low[i / 2]), v[i + 1] = __uint_as_float(high[i / 2]);
   return exact;
 }
 
-template <typename T, int kTabled>
+template <typename T>
 struct SwigluSource {
-  using Element = T;
-  static constexpr bool kBf16 = std::is_same_v<T, __nv_bfloat16>;
-  static constexpr int kInputs = 2, kRunsInFlight = 1;
-  static constexpr bool kExactHalves = kBf16;  // bf16: `multiply` sees to it
+  static constexpr bool kExactHalves = false;
+  static constexpr bool kWalk = false;
+  static constexpr int kBatch = sizeof(T) == 2 ? 2 : 1;  // 16 registers a run, 32 for f32
+  struct Raw {
+    Packed<T> gate[2], up[2];
+  };
+  static constexpr int kRotatedRegisters = sizeof(T) == 2 ? 112 : 0;  // 18 warps; shared memory allows 14
+  static constexpr int kInputs = 2;
   const T* data;
   int64_t stride, k;
 
-  __device__ __forceinline__ auto row(int64_t m) const {
-    return [gate = data + m * stride, k = k](int64_t i) {
-      return __fmul_rn(silu(to_float(gate[i])), to_float(gate[i + k]));
-    };
+  __device__ __forceinline__ float one(int64_t m, int64_t i) const {
+    const T* gate = data + m * stride + i;
+    return __fmul_rn(silu(to_float(gate[0])), to_float(gate[k]));
   }
-  __device__ __forceinline__ void begin() const {
-    if constexpr (kTabled > 0) fill_silu_table();
+  __device__ __forceinline__ Raw raw(int64_t m, int64_t i) const {
+    const T* gate = data + m * stride + i;
+    return {
+        {load<true, Use::kReuse>(gate, kVector), load<true, Use::kReuse>(gate + kVector, kVector)},
+        {load<true, Use::kReuse>(gate + k, kVector), load<true, Use::kReuse>(gate + k + kVector, kVector)}};
   }
-  __device__ __forceinline__ bool take(unsigned char* run, int input_bytes, bool works,
-                                       float (&v)[kRun]) const {
-    T *gate = reinterpret_cast<T*>(run), *up = reinterpret_cast<T*>(run + input_bytes);
-    if constexpr (kBf16)
-      return multiply<kTabled>(gate, up, works, v);
-    else
-      return multiply(gate, up, v);
+  // False when a gate is outside of what silu_fast takes.
+  __device__ __forceinline__ bool from_raw(const Raw& raw, float (&v)[kRun]) const {
+    bool usual = true;
+#pragma unroll
+    for (int half = 0; half < 2; ++half) {
+      float gate[kVector], up[kVector];
+      unpack(raw.gate[half], gate);
+      unpack(raw.up[half], up);
+#pragma unroll
+      for (int i = 0; i < kVector; ++i) {
+        v[kVector * half + i] = __fmul_rn(silu_fast(gate[i]), up[i]);
+        usual &= gate[i] >= kSiluFastMin;
+      }
+    }
+    return usual;
+  }
+  __device__ __forceinline__ void begin() const { fill_silu_table(); }
+  __device__ __forceinline__ bool take(unsigned char* chunks, int input_bytes, bool works,
+                                       float (&v)[kThreadValues]) const {
+    const bool usual = multiply(chunks, chunks + input_bytes, v);
+    __syncwarp();  // idle threads read what is about to be written
+    return usual || !works || multiply_in_place(chunks, chunks + input_bytes, v);
   }
 };
 
@@ -127,11 +140,11 @@ void swiglu_quantize_rows(const SwigluQuantizeRowsArgs& args, cudaStream_t strea
   switch (args.dtype) {
     case DType::kBF16:
       return launch_quantize(
-          SwigluSource<__nv_bfloat16, 4>{static_cast<const __nv_bfloat16*>(args.gate_up), 2 * args.k, args.k},
-          out, aligned, stream);
+          SwigluSource<__nv_bfloat16>{static_cast<const __nv_bfloat16*>(args.gate_up), 2 * args.k, args.k}, out, aligned,
+          stream);
     case DType::kF32:
-      return launch_quantize(SwigluSource<float, 0>{static_cast<const float*>(args.gate_up), 2 * args.k, args.k},
-                             out, aligned, stream);
+      return launch_quantize(SwigluSource<float>{static_cast<const float*>(args.gate_up), 2 * args.k, args.k}, out,
+                             aligned, stream);
     default:
       H3S_CUDA_ASSERT(!"swiglu_quantize_rows takes bf16 or f32");
   }

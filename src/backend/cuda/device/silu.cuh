@@ -9,6 +9,7 @@
 // run on other cards too).
 #pragma once
 
+#include "element.cuh"
 #include "exp.cuh"
 
 namespace h3s::cuda::device {
@@ -16,47 +17,23 @@ namespace h3s::cuda::device {
 constexpr float kSiluFastMin = -87.0f;
 constexpr float kSiluFastMax = 3.40282347e38f;  // the largest float
 
-// 2^(n + r) within the normal range, n in the low bits of `sum`, n + kRoundMagic; the constant has none of
-// the bits that the shift keeps.
-__device__ __forceinline__ float exp2_usual(float sum, float r) {
+__device__ __forceinline__ float silu_fast(float z) {
+  const float x = -fminf(z, 80.0f);
+  const float sum = __fadd_rn(__fmul_rn(x, kLog2e), kRoundMagic);
+  const float r = __fmaf_rn(x, kLog2eLow, __fmaf_rn(x, kLog2e, -__fsub_rn(sum, kRoundMagic)));
   float q = 0x1.44138ap-13f;
   q = __fmaf_rn(q, r, 0x1.5f089p-10f);
   q = __fmaf_rn(q, r, 0x1.3b2a54p-7f);
   q = __fmaf_rn(q, r, 0x1.c6af6cp-5f);
   q = __fmaf_rn(q, r, 0x1.ebfbep-3f);
   q = __fmaf_rn(q, r, 0x1.62e43p-1f);
-  return __int_as_float(__float_as_int(__fmaf_rn(q, r, 1.0f)) + (__float_as_int(sum) << 23));
-}
-
-__device__ __forceinline__ float reciprocal_approx(float x) {
-  float inverse;
-  asm("rcp.approx.ftz.f32 %0, %1;" : "=f"(inverse) : "f"(x));
-  return inverse;
-}
-
-__device__ __forceinline__ float silu_fast(float z) {
-  const float x = -fminf(z, 80.0f);
-  const float sum = __fadd_rn(__fmul_rn(x, kLog2e), kRoundMagic);
-  const float r = __fmaf_rn(x, kLog2eLow, __fmaf_rn(x, kLog2e, -__fsub_rn(sum, kRoundMagic)));
-  const float divisor = __fadd_rn(1.0f, exp2_usual(sum, r)), inverse = reciprocal_approx(divisor);
+  // The low bits of `sum` are the integer; its own constant has none of the bits that the shift keeps.
+  const float exponential =
+      __int_as_float(__float_as_int(__fmaf_rn(q, r, 1.0f)) + (__float_as_int(sum) << 23));
+  const float divisor = __fadd_rn(1.0f, exponential);
+  const float inverse = reciprocal_approx(divisor);
   float quotient = __fmul_rn(z, inverse);
   quotient = __fmaf_rn(__fmaf_rn(-divisor, quotient, z), inverse, quotient);
-  return __fmaf_rn(__fmaf_rn(-divisor, quotient, z), inverse, quotient);
-}
-
-// The bf16 that silu_bf16 takes: 0, or of magnitude in [2^-22, 87].
-__device__ __forceinline__ bool silu_bf16_takes(float z) {
-  return z == 0.0f || (fabsf(z) >= 0x1p-22f && fabsf(z) <= 87.0f);
-}
-
-// silu of a bf16, in four instructions fewer: with 8 significant bits the nearest integer needs no rounding
-// of the product before it, and one refinement is enough for every reciprocal within two ulps of the right one
-// (all of them: tests/backend_cuda/quantize_exhaustive_cuda_test.cu).
-__device__ __forceinline__ float silu_bf16(float z) {
-  const float sum = __fmaf_rn(z, -kLog2e, kRoundMagic);
-  const float r = __fmaf_rn(z, -kLog2eLow, __fmaf_rn(z, -kLog2e, -__fsub_rn(sum, kRoundMagic)));
-  const float divisor = __fadd_rn(1.0f, exp2_usual(sum, r));
-  const float inverse = reciprocal_approx(divisor), quotient = __fmul_rn(z, inverse);
   return __fmaf_rn(__fmaf_rn(-divisor, quotient, z), inverse, quotient);
 }
 
