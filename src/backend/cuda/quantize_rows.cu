@@ -32,7 +32,7 @@ struct RowSource {
     Packed<T> half[2];
   };
   static constexpr int kRotatedRegisters = sizeof(T) == 2 ? 80 : 0;  // 24 warps on a multiprocessor of sm_90
-  static constexpr int kInputs = 1;
+  [[maybe_unused]] static constexpr int kInputs = 1;
   const T* data;
   int64_t stride;
 

@@ -90,7 +90,7 @@ struct SwigluSource {
     Packed<T> gate[2], up[2];
   };
   static constexpr int kRotatedRegisters = sizeof(T) == 2 ? 112 : 0;  // 18 warps; shared memory allows 14
-  static constexpr int kInputs = 2;
+  [[maybe_unused]] static constexpr int kInputs = 2;
   const T* data;
   int64_t stride, k;
 
