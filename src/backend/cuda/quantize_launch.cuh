@@ -81,7 +81,7 @@ void launch_quantize_group(const Source& source, const QuantizeOutput& out, cuda
 
 // Rotation by 256 of a source of bf16. A block takes every gridDim.x-th row.
 template <typename Source>
-__global__ void __maxnreg__((Source::kRotatedRegisters + kExtraRegisters))
+__global__ void __maxnreg__((Source::kRotatedRoute.registers + kExtraRegisters))
     rotated_kernel(const __grid_constant__ Source source, const __grid_constant__ QuantizeOutput out) {
   extern __shared__ __align__(16) float shared_values[];
   __shared__ uint32_t warp_maxima[2][32];
@@ -138,7 +138,7 @@ void launch_quantize(const Source& source, const QuantizeOutput& out, bool align
     case 64:
       return launch_quantize_group<64>(source, out, stream);
     case 256:
-      if constexpr (Source::kRotatedRegisters > 0)
+      if constexpr (Source::kRotatedRoute.inputs > 0)
         if (launch_rotated(source, out, stream)) return;
       return launch_quantize_group<256>(source, out, stream);
     default:

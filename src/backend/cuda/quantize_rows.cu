@@ -31,8 +31,8 @@ struct RowSource {
   struct Raw {
     Packed<T> half[2];
   };
-  static constexpr int kRotatedRegisters = sizeof(T) == 2 ? 80 : 0;  // 24 warps on a multiprocessor of sm_90
-  [[maybe_unused]] static constexpr int kInputs = 1;
+  // 80 registers: 24 warps on a multiprocessor of sm_90.
+  static constexpr RotatedRoute kRotatedRoute = {sizeof(T) == 2 ? 1 : 0, 80};
   const T* data;
   int64_t stride;
 

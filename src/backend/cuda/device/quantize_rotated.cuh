@@ -24,8 +24,9 @@ constexpr int kRotated = 256;      // values of a group
 constexpr int kGroupsOfWarp = 8;   // at the most
 constexpr int kThreadValues = 64;  // in chunks of kVector
 constexpr int kChunkBytes = 32;    // from a thread's chunk to its next: its neighbour's lies between
-constexpr int kHalfBytes = kRotated + 32;     // half a group of bf16, and a pad: threads 16 bytes apart in the banks
-constexpr int kHalfCodes = kRotated / 2 + 16;  // half a group of codes: threads 8 bytes apart
+// From half a group to the next half in shared memory, with a pad: threads meet no bank twice.
+constexpr int kHalfBytes = kRotated + 32;      // of bf16, 16 bytes a thread
+constexpr int kHalfCodes = kRotated / 2 + 16;  // of codes, 8 bytes a thread
 constexpr int kMaxRotatedWarps = 16;
 constexpr float kRotatedLimit = 0x1p110f;  // of magnitudes times 16; far from where bf16 underflow in Divisor
 
@@ -181,18 +182,25 @@ __device__ __forceinline__ uint32_t largest_of_block(uint32_t largest, uint32_t*
   return __float_as_uint(warp_max(__uint_as_float(warp_maxima[threadIdx.x % 32])));
 }
 
+// What a source asks of this route.
+struct RotatedRoute {
+  int inputs;     // rows that lie side by side, k apart; 0: the route is not for this source
+  int registers;  // of a thread
+};
+
 // Shared memory for a group: its part of every input, and its codes.
 template <typename Source>
-constexpr int kGroupBytes = 2 * (Source::kInputs * kHalfBytes + kHalfCodes);
+constexpr int kGroupBytes = 2 * (Source::kRotatedRoute.inputs * kHalfBytes + kHalfCodes);
 
 // The rows blockIdx.x, blockIdx.x + gridDim.x, ...; true when rows were left for the plain route, marked by
-// their scale. Source: `data` and `stride` of the rows, kInputs of them side by side, k apart; take() turns
-// a thread's chunks into values or says that the plain route has to.
+// their scale. Source: kRotatedRoute; `data` and `stride` of the rows; take() turns a thread's chunks into
+// values or says that the plain route has to.
 template <typename Source>
 __device__ __forceinline__ bool quantize_rotated(const Source& source, int rows, int k,
                                                  unsigned char* shared, uint32_t (*maxima)[32],
                                                  int8_t* codes, float* scales) {
   constexpr float kFactor = 16.0f;  // four stages, not halved
+  constexpr int kInputs = Source::kRotatedRoute.inputs;
   const int lane = threadIdx.x % 32, warp = threadIdx.x / 32;
   const WarpPart part(k / kRotated);
   const int input_bytes = part.most * 2 * kHalfBytes;
@@ -202,7 +210,7 @@ __device__ __forceinline__ bool quantize_rotated(const Source& source, int rows,
       const __nv_bfloat16* src = source.data + row * source.stride + part.first * kRotated;
       const uint32_t dst = static_cast<uint32_t>(__cvta_generic_to_shared(mine));
 #pragma unroll
-      for (int i = 0; i < Source::kInputs; ++i) copy_groups(src + i * k, part.count, dst + i * input_bytes);
+      for (int i = 0; i < kInputs; ++i) copy_groups(src + i * k, part.count, dst + i * input_bytes);
     }
     cp_async_commit();
   };
@@ -237,7 +245,7 @@ __device__ __forceinline__ bool quantize_rotated(const Source& source, int rows,
     if (threadIdx.x == 0) scales[row] = fast ? scale : kNotDone;
     left_rows |= !fast;
     store_codes(pairs, Divisor(__fmul_rn(row_divisor(scale), kFactor)), part,
-                mine + Source::kInputs * input_bytes, codes + int64_t{row} * k + part.first * kRotated);
+                mine + kInputs * input_bytes, codes + int64_t{row} * k + part.first * kRotated);
   }
   cp_async_wait<0>();
   return left_rows;
