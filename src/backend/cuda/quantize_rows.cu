@@ -2,9 +2,9 @@
 // kernels/linear.h.
 //
 // x [m, k] bf16 or f32, codes [m, k], scale [m]. Rotation and maximum in float, the quotient by way of bf16;
-// device/quantize.cuh has the formula and both routes, device/quantize_rotated.cuh the one for bf16 rotated by
-// 256. Equal to the CPU definition bit for bit, hence under any chunking of rows. Bytes moved per row: x in,
-// k codes and a scale out.
+// device/quantize.cuh has the formula and two routes, device/quantize_rotated.cuh the one for bf16 rotated
+// by 256. Equal to the CPU definition bit for bit, hence under any chunking of rows. Bytes moved per row: x
+// in, k codes and a scale out.
 
 #include <cuda_bf16.h>
 

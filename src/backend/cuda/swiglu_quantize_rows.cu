@@ -23,9 +23,9 @@ namespace {
 using namespace device;
 using kernels::SwigluQuantizeRowsArgs;
 
-// silu of `gate` by table, times `up`, of a thread's chunks. False when there is a gate that the table has not,
-// or so much as a value so small that halving the product could be inexact: of magnitude 2^-25 or less, 0 too.
-// Of larger ones the product is at least 64 e^-64 2^-25 > 2^-112.
+// silu of `gate` by table, times `up`, of a thread's chunks. False when the table does not have a gate or a
+// product may be so small that halving it is inexact: when a gate or an up is of magnitude 2^-25 or less, 0
+// too, or a gate of 64 or more. Other products are at least 64 e^-64 2^-25 > 2^-112, far above 2^-121.
 __device__ __forceinline__ bool multiply(const unsigned char* gate, const unsigned char* up,
                                          float (&v)[kThreadValues]) {
   constexpr uint32_t k64 = 0x4280;
@@ -44,7 +44,8 @@ __device__ __forceinline__ bool multiply(const unsigned char* gate, const unsign
       v[c * kVector + 2 * j] = __fmul_rn(activated.x, low_bf16(u[j]));
       v[c * kVector + 2 * j + 1] = __fmul_rn(activated.y, high_bf16(u[j]));
     }
-    largest = __vimax3_u16x2(__vimax3_u16x2(largest, magnitude[0], magnitude[1]), magnitude[2], magnitude[3]);
+    largest = __vimax3_u16x2(__vimax3_u16x2(largest, magnitude[0], magnitude[1]), magnitude[2],
+                             magnitude[3]);
   }
   return min(least & 0xffffu, least >> 16) > kSiluFirst && max(largest & 0xffffu, largest >> 16) < k64;
 }
@@ -140,11 +141,11 @@ void swiglu_quantize_rows(const SwigluQuantizeRowsArgs& args, cudaStream_t strea
   switch (args.dtype) {
     case DType::kBF16:
       return launch_quantize(
-          SwigluSource<__nv_bfloat16>{static_cast<const __nv_bfloat16*>(args.gate_up), 2 * args.k, args.k}, out, aligned,
-          stream);
+          SwigluSource<__nv_bfloat16>{static_cast<const __nv_bfloat16*>(args.gate_up), 2 * args.k, args.k},
+          out, aligned, stream);
     case DType::kF32:
-      return launch_quantize(SwigluSource<float>{static_cast<const float*>(args.gate_up), 2 * args.k, args.k}, out,
-                             aligned, stream);
+      return launch_quantize(SwigluSource<float>{static_cast<const float*>(args.gate_up), 2 * args.k, args.k},
+                             out, aligned, stream);
     default:
       H3S_CUDA_ASSERT(!"swiglu_quantize_rows takes bf16 or f32");
   }

@@ -1,8 +1,8 @@
 // silu of bf16 by a table in shared memory: three instructions where the formula takes twenty.
 //
 // The table holds silu of exp.cuh, so its bits, for magnitudes in [2^-25, 2^7), and 0 in place of 2^-25's own
-// entry: a magnitude below, 0 above all, reads that entry, one beyond 2^7 the last. Whether every value of a
-// word was one that the table has is asked apart (silu_table_has).
+// entry: a magnitude below, 0 above all, reads that entry, one beyond 2^7 the last. Who reads asks apart
+// whether the values were ones that the table has.
 #pragma once
 
 #include <cstdint>
@@ -46,12 +46,6 @@ __device__ __forceinline__ float2 silu_pair(uint32_t pair, uint32_t magnitude) {
   const char* table = reinterpret_cast<const char*>(silu_table());
   return make_float2(*reinterpret_cast<const float*>(table + (offset & 0xffffu)),
                      *reinterpret_cast<const float*>(table + (offset >> 16)));
-}
-
-// Whether silu_pair is silu, but for the sign of zero, and products with bf16 of at least 2^-25, or 0, are at
-// least 2^-121, or 0: silu of these is at least 64 e^-64 > 2^-87. 0 counts as in.
-__device__ __forceinline__ bool silu_table_has(float z) {
-  return z == 0.0f || (fabsf(z) > 0x1p-25f && z > -64.0f && z < 128.0f);
 }
 
 }  // namespace h3s::cuda::device
