@@ -23,6 +23,9 @@ namespace {
 
 constexpr std::array<const char*, 4> kBlockLinears{"attn.qkv_proj", "attn.out_proj", "mlp.fc1", "mlp.fc2"};
 
+// Ranks are padded with zeros to what the tensor cores and tile copies of every backend take.
+constexpr std::int64_t kRankMultiple = 16;
+
 // Less is not worth a thread.
 constexpr std::int64_t kLeastCopyBytes = 4 << 20, kLeastDecodedElements = 1 << 18;
 
@@ -78,13 +81,14 @@ class WeightLoader::Builder {
   // A linear layer in the compute type.
   LinearWeight compute_linear(const std::string& layer) {
     const LinearSource source = loader_.checkpoint_.linear(layer);
-    LinearWeight weight = geometry(source, computes_bf16());
+    LinearWeight weight = geometry(layer, source, computes_bf16());
     if (source.plain())
       float_matrix(source, weight);
     else if (!computes_bf16() || source.activation == Activation::kNone)
       dequantised_matrix(source, weight);
     else
       quantised_matrix(source, weight);
+    low_rank(layer, loader_.compute_, weight);
     return weight;
   }
 
@@ -93,11 +97,12 @@ class WeightLoader::Builder {
     const LinearSource source = loader_.checkpoint_.linear(layer);
     if (!source.plain()) return compute_linear(layer);
     const bool round = loader_.checkpoint_.quantised();
-    LinearWeight weight = geometry(source, round);
+    LinearWeight weight = geometry(layer, source, round);
     weight.dtype = DType::kF32;
     weight.data = source.weight->dtype == DType::kF32 && !round
                       ? matrix_as_stored(*source.weight)
                       : floats(source.weight->dtype, data(*source.weight), source.n * source.k, round);
+    low_rank(layer, DType::kF32, weight);
     return weight;
   }
 
@@ -120,12 +125,56 @@ class WeightLoader::Builder {
     return device;
   }
 
-  LinearWeight geometry(const LinearSource& source, bool round_bias) {
+  LinearWeight geometry(const std::string& layer, const LinearSource& source, bool round_bias) {
     LinearWeight weight;
     weight.n = source.n;
     weight.k = source.k;
-    if (source.bias != nullptr) weight.bias = vector(*source.bias, round_bias);
+    if (source.bias != nullptr) weight.bias = bias(layer, *source.bias, round_bias);
     return weight;
+  }
+
+  // With its differences, added in the type that it is held in.
+  const float* bias(const std::string& layer, const io::TensorInfo& info, bool round_bf16) {
+    const float* device = vector(info, round_bf16);
+    const checkpoint::LoraLayer* lora = loader_.checkpoint_.lora(layer);
+    if (lora == nullptr || device == nullptr) return device;
+    const std::span<float> values(host(const_cast<float*>(device)),
+                                  static_cast<std::size_t>(info.elements()));
+    lora->add_to_bias(values);
+    if (round_bf16)
+      for (float& v : values) v = round_to<BF16>(v);
+    return device;
+  }
+
+  // The pairs of a layer's LoRAs as one, where they are not merged into its weight.
+  void low_rank(const std::string& layer, DType dtype, LinearWeight& weight) {
+    const checkpoint::LoraLayer* lora = loader_.checkpoint_.lora(layer);
+    if (lora == nullptr || lora->pairs.empty()) return;
+    const std::int64_t rank = round_up(lora->rank(), kRankMultiple);
+    weight.low_rank = {.dtype = dtype, .rank = rank};
+    dispatch_dtype<float, BF16>(dtype, "LoRA", [&]<typename T>() {
+      weight.low_rank.a = made_rows<T>(
+          rank, weight.k, [lora](std::int64_t row, std::span<float> out) { lora->down_row(row, out); });
+      weight.low_rank.b = made_rows<T>(
+          weight.n, rank, [lora](std::int64_t row, std::span<float> out) { lora->up_row(row, out); });
+    });
+  }
+
+  // [rows, columns] of T, each value of make(row, floats) rounded once.
+  template <typename T, typename Make>
+  T* made_rows(std::int64_t rows, std::int64_t columns, Make make) {
+    T* device = carver_.take<T>(rows * columns);
+    if (T* dst = host(device))
+      in_slices(rows, kLeastDecodedElements / columns + 1, loader_.threads_,
+                [&](std::int64_t begin, std::int64_t end) {
+                  std::vector<float> row(static_cast<std::size_t>(columns));
+                  for (std::int64_t i = begin; i < end; ++i) {
+                    make(i, std::span<float>(row));
+                    std::transform(row.begin(), row.end(), dst + i * columns,
+                                   [](float v) { return from_float<T>(v); });
+                  }
+                });
+    return device;
   }
 
   const void* matrix_as_stored(const io::TensorInfo& info) {
@@ -309,20 +358,29 @@ model::ConditioningWeights WeightLoader::load_conditioning(SlotMemory slot, std:
 
 WeightSizes WeightLoader::measure() const {
   WeightSizes sizes;
-  load_globals({}, &sizes.globals);
-  sizes.text_needs_peak = load_conditioning({}, &sizes.conditioning).condition_proj.needs_peak();
+  const auto see_low_rank = [&](const auto&... weights) {
+    sizes.low_rank_row_bytes = std::max({sizes.low_rank_row_bytes, weights.low_rank.row_bytes()...});
+  };
+  const model::GlobalWeights globals = load_globals({}, &sizes.globals);
+  see_low_rank(globals.video_proj, globals.audio_proj, globals.time_in, globals.time_out, globals.final_adaln,
+               globals.video_out, globals.audio_out);
+  const LinearWeight text = load_conditioning({}, &sizes.conditioning).condition_proj;
+  sizes.text_needs_peak = text.needs_peak();
+  see_low_rank(text);
   for (std::int64_t i = 0; i < checkpoint_.spec().layers; ++i) {
     const model::BlockWeights block =
         load_block(fmt::format("blocks.{}", i), true, {}, &sizes.blocks.emplace_back());
     sizes.kept_input_row =
         std::max(sizes.kept_input_row, model::kept_input_row_bytes(checkpoint_.spec(), compute_, block.qkv));
     sizes.largest_block = std::max(sizes.largest_block, sizes.blocks.back());
+    see_low_rank(block.qkv, block.out, block.fc1, block.fc2, block.adaln);
     sizes.blocks_need_peaks |= block.needs_peaks();
   }
   for (std::int64_t i = 0; i < checkpoint_.spec().refiner_layers; ++i) {
     std::int64_t used = 0;
     const model::BlockWeights block = load_block(fmt::format("token_refiner.blocks.{}", i), false, {}, &used);
     sizes.blocks_need_peaks |= block.needs_peaks();
+    see_low_rank(block.qkv, block.out, block.fc1, block.fc2);
     sizes.largest_refiner_block = std::max(sizes.largest_refiner_block, used);
   }
   return sizes;
