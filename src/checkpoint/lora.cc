@@ -11,6 +11,7 @@
 #include "base/error.h"
 #include "base/float16.h"
 #include "checkpoint/checkpoint.h"
+#include "checkpoint/merge.h"
 #include "io/json.h"
 
 namespace h3s::checkpoint {
@@ -269,6 +270,13 @@ std::shared_ptr<const LoraSet> LoraSet::open(const Checkpoint& base, std::span<c
     set->files_.push_back(file);
     set->reports_.push_back(FileReading(file, base, targets, request).read(set->layers_));
   }
+  if (mode == LoraMode::kMerge)
+    for (const auto& [layer, lora] : set->layers_) {
+      const LinearSource source = base.linear(layer);
+      if (const std::string problem = MergedLayer::problem(source); !lora.pairs.empty() && !problem.empty())
+        fail(Status::kUnsupported, "{}: {}: {}; runtime mode takes it", base.file().path(),
+             io::printable(source.key), problem);
+    }
   return set;
 }
 

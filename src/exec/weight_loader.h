@@ -76,7 +76,7 @@ class WeightLoader {
   const checkpoint::Checkpoint& checkpoint_;
   DType compute_;
   bool device_is_host_;
-  int threads_;
+  int threads_, merging_threads_;
   std::shared_ptr<const WeightSizes> sizes_;
 };
 

@@ -62,15 +62,21 @@ TEST_P(LoraPlans, GiveEqualBits) {
   EXPECT_EQ(first_difference(before, run_captured(base, plans.front())), "") << "removal";
 }
 
-constexpr Numerics kNumerics[] = {{"bf16", WeightFormat::kBF16, true, DType::kBF16},
-                                  {"fp32", WeightFormat::kBF16, true, DType::kF32},
-                                  {"int8", WeightFormat::kInt8Tensorwise, true, DType::kBF16},
-                                  {"bf16_full", WeightFormat::kBF16, false, DType::kBF16},
-                                  {"fp8", WeightFormat::kFloat8E4M3, true, DType::kBF16},
-                                  {"mxfp8", WeightFormat::kMxfp8, true, DType::kBF16},
-                                  {"nvfp4", WeightFormat::kNvfp4, false, DType::kBF16},
-                                  {"w4a8", WeightFormat::kAsymW4A8, true, DType::kBF16},
-                                  {"w4a4", WeightFormat::kConvrotW4A4, true, DType::kBF16}};
+constexpr Numerics kNumerics[] = {
+    {"bf16", WeightFormat::kBF16, true, DType::kBF16},
+    {"fp32", WeightFormat::kBF16, true, DType::kF32},
+    {"int8", WeightFormat::kInt8Tensorwise, true, DType::kBF16},
+    {"bf16_full", WeightFormat::kBF16, false, DType::kBF16},
+    {"fp8", WeightFormat::kFloat8E4M3, true, DType::kBF16},
+    {"mxfp8", WeightFormat::kMxfp8, true, DType::kBF16},
+    {"nvfp4", WeightFormat::kNvfp4, false, DType::kBF16},
+    {"w4a8", WeightFormat::kAsymW4A8, true, DType::kBF16},
+    {"w4a4", WeightFormat::kConvrotW4A4, true, DType::kBF16},
+    {"merged_bf16", WeightFormat::kBF16, false, DType::kBF16, LoraMode::kMerge},
+    {"merged_int8", WeightFormat::kInt8Tensorwise, true, DType::kBF16, LoraMode::kMerge},
+    {"merged_fp8", WeightFormat::kFloat8E4M3, true, DType::kBF16, LoraMode::kMerge},
+    {"merged_nvfp4", WeightFormat::kNvfp4, true, DType::kBF16, LoraMode::kMerge},
+    {"merged_w4a8_fp32", WeightFormat::kAsymW4A8, true, DType::kF32, LoraMode::kMerge}};
 
 INSTANTIATE_TEST_SUITE_P(Numerics, LoraPlans, testing::ValuesIn(kNumerics),
                          [](const auto& param_info) { return param_info.param.name; });
@@ -131,7 +137,7 @@ TEST_P(LoraMemory, IsWhatWasPlanned) {
   }
 }
 
-INSTANTIATE_TEST_SUITE_P(Modes, LoraMemory, testing::Values(LoraMode::kRuntime),
+INSTANTIATE_TEST_SUITE_P(Modes, LoraMemory, testing::Values(LoraMode::kRuntime, LoraMode::kMerge),
                          [](const auto& param_info) { return lora_mode_name(param_info.param); });
 
 // Rank 128 at eight times the tokens: what the LoRA adds is its weights and a chunk's products, as before.
