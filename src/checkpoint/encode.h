@@ -18,7 +18,9 @@ class LayerEncoder {
  public:
   // `largest` is the largest magnitude of the whole matrix, where needs_largest(format). `rotate_group` as in
   // quantize_int8.h, for the ConvRot formats. Finite weights only.
-  LayerEncoder(WeightFormat format, std::int64_t n, std::int64_t k, std::int64_t rotate_group, float largest);
+  // With `full_precision` the tag asks for full_precision_matrix_mult.
+  LayerEncoder(WeightFormat format, std::int64_t n, std::int64_t k, std::int64_t rotate_group, float largest,
+               bool full_precision = false);
 
   // True when the scale of the whole matrix has to be known before the first row.
   static bool needs_largest(WeightFormat format);
@@ -45,6 +47,7 @@ class LayerEncoder {
  private:
   using EncodeRow = void (LayerEncoder::*)(std::int64_t, std::span<const BF16>, std::byte*, std::span<float>);
 
+  void choose(float largest);
   void add(const char* suffix, DType dtype, std::vector<std::int64_t> shape);
   void set_float(std::size_t companion, std::int64_t idx, float value);
   void set_byte(std::size_t companion, std::int64_t idx, std::uint8_t value);
