@@ -155,7 +155,7 @@ int convert(const Arguments& arguments) {
 void add_convert(CLI::App& app, Run& run) {
   CLI::App* command = app.add_subcommand(
       "convert",
-      "Write a checkpoint in another weight format. Streams: 5 MiB of memory a thread and 16 MiB beside, "
+      "Write a checkpoint in another weight format. Streams: 5 MiB of memory a thread and 24 MiB beside, "
       "whatever the size");
   const auto arguments = std::make_shared<Arguments>();
   command
