@@ -13,6 +13,7 @@ namespace h3s::cli {
 using Run = std::function<int()>;
 
 void add_inspect(CLI::App& app, Run& run);
+void add_convert(CLI::App& app, Run& run);
 void add_synth(CLI::App& app, Run& run);
 void add_plan(CLI::App& app, Run& run);
 void add_run(CLI::App& app, Run& run);

@@ -46,6 +46,7 @@ int run_program(int argc, char** argv) {
   h3s::cli::add_report(app, run);
   h3s::cli::add_verify(app, run);
   h3s::cli::add_inspect(app, run);
+  h3s::cli::add_convert(app, run);
   h3s::cli::add_synth(app, run);
   h3s::cli::add_calibrate(app, run);
   h3s::cli::add_bench(app, run);

@@ -3,6 +3,9 @@
 #include <fmt/format.h>
 #include <unistd.h>
 
+#include <algorithm>
+
+#include "base/bytes.h"
 #include "log.h"
 
 namespace h3s::cli {
@@ -73,6 +76,26 @@ void Progress::draw() {
   last_drawn_ = Clock::now();
   if (!terminal_) return log("{}", text());
   write_stderr(fmt::format("\r[{}] {}\x1b[K", bar(position() / static_cast<double>(num_steps_)), text()));
+}
+
+bool ByteProgress::on_terminal() {
+  return ::isatty(STDERR_FILENO) != 0;
+}
+
+void ByteProgress::operator()(std::uint64_t done_bytes, std::uint64_t total_bytes) {
+  const Clock::time_point now = Clock::now();
+  const auto between = terminal_ ? std::chrono::milliseconds(250) : std::chrono::milliseconds(kLineEvery);
+  if (now - last_ < between && done_bytes < total_bytes) return;
+  last_ = now;
+  const double seconds = std::max(std::chrono::duration<double>(now - start_).count(), 1e-3);
+  const double rate = static_cast<double>(done_bytes) / seconds;
+  const auto left = static_cast<double>(total_bytes - done_bytes);
+  write_stderr(fmt::format(
+      "{}{:5.1f} %  {} of {}  {:.0f} MB/s  ETA {}   {}", terminal_ ? "\r" : "",
+      100.0 * static_cast<double>(done_bytes) / static_cast<double>(std::max<std::uint64_t>(1, total_bytes)),
+      format_bytes(static_cast<std::int64_t>(done_bytes)),
+      format_bytes(static_cast<std::int64_t>(total_bytes)), rate / 1e6,
+      format_duration(left / std::max(rate, 1.0)), terminal_ && done_bytes < total_bytes ? "" : "\n"));
 }
 
 }  // namespace h3s::cli

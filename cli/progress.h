@@ -1,4 +1,4 @@
-// Progress of a sampling run on stderr: a bar that redraws itself on a terminal, elsewhere a line a step and
+// Progress on stderr. Of a sampling run: a bar that redraws itself on a terminal, elsewhere a line a step and
 // at most one every ten seconds in between.
 #pragma once
 
@@ -35,6 +35,19 @@ class Progress {
   std::int64_t step_, blocks_done_ = 0, num_blocks_ = 1;
   const Clock::time_point start_ = Clock::now();
   Clock::time_point last_drawn_ = start_;
+};
+
+// Of a file being written: share, rate of the whole run and time left, in one line that is renewed on a
+// terminal and comes every ten seconds elsewhere.
+class ByteProgress {
+ public:
+  void operator()(std::uint64_t done_bytes, std::uint64_t total_bytes);
+
+ private:
+  using Clock = std::chrono::steady_clock;
+  bool terminal_ = on_terminal();
+  Clock::time_point start_ = Clock::now(), last_ = start_;
+  static bool on_terminal();
 };
 
 }  // namespace h3s::cli

@@ -1,13 +1,9 @@
 // `h3stream synth`: a synthetic checkpoint with the key layout of a real one.
-#include <unistd.h>
-
-#include <chrono>
 #include <map>
 #include <memory>
 #include <optional>
 #include <string>
 
-#include "base/bytes.h"
 #include "base/error.h"
 #include "checkpoint/synth.h"
 #include "commands.h"
@@ -107,35 +103,6 @@ ModelSpec make_spec(const Arguments& arguments) {
     fail(Status::kInvalidArgument, "[synth] --curve-grid belongs to --form curve and must be at least 2");
   return spec;
 }
-
-// Share, rate of the whole run and time left on stderr: one line that is renewed on a terminal, now and then
-// a line elsewhere.
-class ByteProgress {
- public:
-  void operator()(std::uint64_t done, std::uint64_t total) {
-    const Clock::time_point now = Clock::now();
-    if (now - last_ < (terminal_ ? std::chrono::milliseconds(250) : std::chrono::seconds(10)) && done < total)
-      return;
-    last_ = now;
-    const double rate =
-        static_cast<double>(done) / std::max(std::chrono::duration<double>(now - start_).count(), 1e-3);
-    write_stderr(fmt::format("{}{:5.1f} %  {} of {}  {:.0f} MB/s  ETA {}   {}", terminal_ ? "\r" : "",
-                             100.0 * static_cast<double>(done) / static_cast<double>(total), bytes_text(done),
-                             bytes_text(total), rate / 1e6,
-                             format_duration(static_cast<double>(total - done) / rate),
-                             terminal_ && done < total ? "" : "\n"));
-  }
-
- private:
-  using Clock = std::chrono::steady_clock;
-
-  static std::string bytes_text(std::uint64_t bytes) {
-    return format_bytes(static_cast<std::int64_t>(bytes));
-  }
-
-  bool terminal_ = ::isatty(STDERR_FILENO) != 0;
-  Clock::time_point start_ = Clock::now(), last_ = start_;
-};
 
 int synth(const Arguments& arguments) {
   SynthOptions options;

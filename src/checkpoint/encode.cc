@@ -61,14 +61,21 @@ void check_width(WeightFormat format, std::int64_t k, std::int64_t rotate_group)
 }  // namespace
 
 LayerEncoder::LayerEncoder(WeightFormat format, std::int64_t n, std::int64_t k, std::int64_t rotate_group,
-                           float largest)
+                           float largest, bool full_precision)
     : format_(format), n_(n), k_(k), rotate_group_(rotate_group), stored_rows_(n), row_bytes_(k) {
   check_width(format, k, rotate_group);
+  choose(largest);
+  if (full_precision) tag_.insert(tag_.size() - 1, R"(, "full_precision_matrix_mult": true)");
+}
+
+// What the format alone decides: how rows are encoded, sizes, companions and tag.
+void LayerEncoder::choose(float largest) {
+  const std::int64_t n = n_, k = k_, rotate_group = rotate_group_;
   const auto block_scales = [&](DType dtype, std::int64_t columns) {
     add("weight_scale", dtype, {round_up(n, kScaleTileRows), round_up(columns, kScaleTileColumns)});
   };
-  tag_ = fmt::format(R"({{"format": "{}"}})", weight_format_name(format));
-  switch (format) {
+  tag_ = fmt::format(R"({{"format": "{}"}})", weight_format_name(format_));
+  switch (format_) {
     case WeightFormat::kInt8Tensorwise:
       encode_ = &LayerEncoder::int8_row;
       add("weight_scale", DType::kF32, {n, 1});
@@ -76,7 +83,7 @@ LayerEncoder::LayerEncoder(WeightFormat format, std::int64_t n, std::int64_t k, 
       return;
     case WeightFormat::kFloat8E4M3:
     case WeightFormat::kFloat8E5M2: {
-      const bool e4m3 = format == WeightFormat::kFloat8E4M3;
+      const bool e4m3 = format_ == WeightFormat::kFloat8E4M3;
       encode_ = e4m3 ? &LayerEncoder::float8_row<E4M3> : &LayerEncoder::float8_row<E5M2>;
       tensor_scale_ = largest / (e4m3 ? E4M3::kLargest : E5M2::kLargest);
       add("weight_scale", DType::kF32, {});
@@ -116,7 +123,7 @@ LayerEncoder::LayerEncoder(WeightFormat format, std::int64_t n, std::int64_t k, 
       return;
     default:
       fail(Status::kInvalidArgument, "[encode] expected a quantised weight format, got {}",
-           weight_format_name(format));
+           weight_format_name(format_));
   }
 }
 

@@ -19,7 +19,9 @@ class LayerEncoder {
  public:
   // `largest` is the largest magnitude of the whole matrix, where needs_largest(format). `rotate_group` as in
   // quantize_int8.h, for the ConvRot formats. Finite weights only.
-  LayerEncoder(WeightFormat format, std::int64_t n, std::int64_t k, std::int64_t rotate_group, float largest);
+  // With `full_precision` the tag asks for full_precision_matrix_mult.
+  LayerEncoder(WeightFormat format, std::int64_t n, std::int64_t k, std::int64_t rotate_group, float largest,
+               bool full_precision = false);
 
   // From now on codes are drawn (draw.h), the first row to encode being row `first_row` of the layer whose
   // seed this is.
@@ -53,6 +55,7 @@ class LayerEncoder {
  private:
   using EncodeRow = void (LayerEncoder::*)(std::int64_t, std::span<const BF16>, std::byte*, std::span<float>);
 
+  void choose(float largest);
   void add(const char* suffix, DType dtype, std::vector<std::int64_t> shape);
   bool draws() const { return draw_seed_ != 0; }
   std::uint64_t element(std::int64_t row_idx) const {

@@ -1,7 +1,6 @@
 #include "checkpoint/synth.h"
 
 #include <algorithm>
-#include <atomic>
 #include <cstddef>
 #include <exception>
 #include <system_error>
@@ -9,7 +8,7 @@
 #include <vector>
 
 #include "base/error.h"
-#include "checkpoint/encode.h"
+#include "checkpoint/encode_layer.h"
 #include "checkpoint/generator.h"
 #include "checkpoint/parts.h"
 #include "io/safetensors.h"
@@ -105,53 +104,15 @@ class Synthesis {
 
   void quantised_layer(const Part& part) {
     const std::int64_t n = part.shape[0], k = part.shape[1];
-    const bool scaled = LayerEncoder::needs_largest(options_.format);
-    LayerEncoder encoder(options_.format, n, k, synthetic_rotate_group(k), scaled ? largest(part) : 0.0f);
-    const std::int64_t chunk = std::max<std::int64_t>(1, kChunkElements / k) * options_.threads;
-    for (std::int64_t row = 0; row < encoder.stored_rows(); row += chunk) {
-      const Range range{row, std::min(row + chunk, encoder.stored_rows())};
-      bytes_.assign(static_cast<std::size_t>((range.end - range.begin) * encoder.row_bytes()), std::byte{0});
-      for_each_piece({range.begin, std::min(n, range.end)}, options_.threads, [&](Range piece) {
-        encode_rows(part, piece, bytes_.data() + (piece.begin - range.begin) * encoder.row_bytes(), encoder);
-      });
-      write(bytes_.data(), bytes_.size());
-    }
-    for (const LayerEncoder::Companion& c : encoder.companions()) write(c.bytes.data(), c.bytes.size());
-    write(encoder.tag().data(), encoder.tag().size());
-  }
-
-  // work(index, row) for the bf16 rows of a part.
-  template <typename Work>
-  void for_rows(const Part& part, Range rows, const Work& work) const {
-    const std::int64_t k = part.shape[1];
     const auto generator = TensorGenerator::weight(part.key(), part.shape, options_.seed);
-    std::vector<BF16> row(static_cast<std::size_t>(k));
-    for (std::int64_t r = rows.begin; r < rows.end; ++r) {
-      generator.stored(DType::kBF16, r * k, (r + 1) * k, reinterpret_cast<std::byte*>(row.data()));
-      work(r, row);
-    }
-  }
-
-  void encode_rows(const Part& part, Range rows, std::byte* out, LayerEncoder& encoder) const {
-    std::vector<float> scratch(static_cast<std::size_t>(part.shape[1]));
-    for_rows(part, rows, [&](std::int64_t r, const std::vector<BF16>& row) {
-      encoder.encode_row(r, row, out + (r - rows.begin) * encoder.row_bytes(), scratch);
-    });
-  }
-
-  // The largest magnitude of the bf16 weight; bits of bf16 magnitudes order like integers.
-  float largest(const Part& part) const {
-    std::atomic<std::uint16_t> bits = 0;
-    for_each_piece({0, part.shape[0]}, options_.threads, [&](Range piece) {
-      std::uint16_t most = 0;
-      for_rows(part, piece, [&](std::int64_t, const std::vector<BF16>& row) {
-        for (const BF16 v : row) most = std::max(most, static_cast<std::uint16_t>(v.bits & 0x7FFF));
-      });
-      std::uint16_t seen = bits.load();
-      while (seen < most && !bits.compare_exchange_weak(seen, most)) {
-      }
-    });
-    return to_float(BF16{bits.load()});
+    const ReadRow read = [&](std::int64_t row, std::span<BF16> out) {
+      generator.stored(DType::kBF16, row * k, (row + 1) * k, reinterpret_cast<std::byte*>(out.data()));
+    };
+    const bool scaled = LayerEncoder::needs_largest(options_.format);
+    LayerEncoder encoder(options_.format, n, k, synthetic_rotate_group(k),
+                         scaled ? largest_magnitude(n, k, options_.threads, read) : 0.0f);
+    encode_layer(encoder, n, k, options_.threads, read,
+                 [this](const void* data, std::size_t bytes) { write(data, bytes); });
   }
 
   const SynthOptions& options_;

@@ -142,4 +142,15 @@ std::map<std::string, QuantTag> read_tags(const io::SafetensorsReader& file, con
   return tags;
 }
 
+std::string tag_text(const QuantTag& tag) {
+  nlohmann::ordered_json out{{"format", tag.format}};
+  const QuantTag absent;
+  if (tag.convrot) out["convrot"] = true;
+  if (tag.convrot_group != absent.convrot_group) out["convrot_groupsize"] = tag.convrot_group;
+  if (tag.group_size != absent.group_size) out["group_size"] = tag.group_size;
+  if (tag.linear_dtype != absent.linear_dtype) out["linear_dtype"] = tag.linear_dtype;
+  if (tag.full_precision_matmul) out["full_precision_matrix_mult"] = true;
+  return out.dump();
+}
+
 }  // namespace h3s::checkpoint

@@ -36,4 +36,7 @@ struct QuantTag {
 // contradicts the other source.
 std::map<std::string, QuantTag> read_tags(const io::SafetensorsReader& file, const std::string& prefix);
 
+// The tag as the text of a `.comfy_quant` tensor.
+std::string tag_text(const QuantTag& tag);
+
 }  // namespace h3s::checkpoint

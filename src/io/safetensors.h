@@ -39,7 +39,8 @@ class SafetensorsReader {
  public:
   // Throws Error(kIo) when the file cannot be opened and Error(kBadFile), naming file, key and reason in one
   // line, for every malformed file. Before that it allocates nothing but the parsed header: a small multiple
-  // of the header's bytes, which are fewer than the file's.
+  // of the header's bytes, which are fewer than the file's. A path that ends in ".index.json" is the index of
+  // several files, which are opened as one: every key must be in the file the index names, and no other.
   static SafetensorsReader open(const std::string& path, const ReadOptions& options = {});
 
   // A table of tensors without a file, laid out one after another: for planning. `name` stands for the path.
@@ -50,7 +51,7 @@ class SafetensorsReader {
   bool has_data() const;
   std::uint64_t file_bytes() const;
   std::uint64_t trailing_bytes() const;
-  const std::vector<TensorInfo>& tensors() const;              // in the order of their data
+  const std::vector<TensorInfo>& tensors() const;              // in the order of their data; files by name
   const std::map<std::string, std::string>& metadata() const;  // "__metadata__"
   const TensorInfo* find(std::string_view name) const;         // null when absent
   const TensorInfo& at(std::string_view name) const;           // throws Error(kBadFile) naming file and key
@@ -64,6 +65,7 @@ class SafetensorsReader {
 
  private:
   struct Impl;
+  static void open_index(const std::string& path, const ReadOptions& options, Impl& impl);
   std::shared_ptr<const Impl> impl_;
 };
 

@@ -29,7 +29,10 @@ ModelFile::ModelFile(Form form, WeightFormat format, const std::string& prefix) 
   const std::string path = directory.file("synthetic.safetensors");
   write_synthetic_checkpoint(path, {.spec = small_spec(form), .format = format, .seed = 1, .prefix = prefix},
                              nullptr);
-  const auto file = io::SafetensorsReader::open(path);
+  entries_ = ModelFile(io::SafetensorsReader::open(path)).entries_;
+}
+
+ModelFile::ModelFile(const io::SafetensorsReader& file) : metadata(file.metadata()) {
   for (const io::TensorInfo& info : file.tensors())
     entries_.push_back({{info.name, info.dtype, info.shape},
                         {reinterpret_cast<const char*>(file.data(info)), info.bytes()}});

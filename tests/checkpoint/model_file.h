@@ -20,6 +20,9 @@ class ModelFile {
   explicit ModelFile(Form form = Form::kCurve, WeightFormat format = WeightFormat::kBF16,
                      const std::string& prefix = "");
 
+  // What the file holds, metadata included.
+  explicit ModelFile(const io::SafetensorsReader& file);
+
   std::map<std::string, std::string> metadata;
 
   void erase(const std::string& key);

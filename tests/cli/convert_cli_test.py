@@ -1,0 +1,147 @@
+"""`h3stream convert` from outside: what it writes and prints, what it refuses, memory, disk and interruption."""
+
+import json
+import os
+import pathlib
+import resource
+import signal
+import subprocess
+import time
+import unittest
+
+from cli_test import BAD_INPUT, IO_ERROR, PROGRAM, Program, h3stream, read_header
+
+MIB = 1 << 20
+
+
+class Converter(Program):
+    PRESET = "tiny"
+
+    @classmethod
+    def setUpClass(cls):
+        super().setUpClass()
+        cls.plain = cls.folder / "plain.safetensors"
+        assert h3stream("synth", "--preset", cls.PRESET, "-o", cls.plain).returncode == 0
+
+    def convert(self, output, *arguments, model=None, **options):
+        return h3stream("convert", "-m", model or self.plain, "-o", self.folder / output, *arguments, **options)
+
+    def files(self):
+        return sorted(path.name for path in self.folder.iterdir())
+
+
+class Conversions(Converter):
+
+    def test_equals_what_synth_writes_and_runs(self):
+        result = self.convert("int8.safetensors", "--format", "int8", "--json")
+        self.assertEqual(result.returncode, 0, result.stderr)
+        self.assertIn("ETA", result.stderr)
+        report = json.loads(result.stdout)
+        self.assertEqual(report["linears"]["int8_tensorwise"], 12)
+        self.assertEqual(report["requantised"], 0)
+        header, data = read_header(self.folder / "int8.safetensors")
+        expected, expected_data = read_header(self.model)
+        header.pop("__metadata__"), expected.pop("__metadata__")
+        self.assertEqual(header, expected)
+        self.assertEqual(data, expected_data)
+        self.assertEqual(report["bytes"], len(data))
+        run = h3stream(*self.run_args("run.safetensors", model=self.folder / "int8.safetensors"))
+        self.assertEqual(run.returncode, 0, run.stderr)
+
+    def test_mixtures(self):
+        result = self.convert("mixed.safetensors", "--recipe", "int8", "--layers", "blocks.0.*=bf16",
+                              "--layers", "blocks.2.mlp.*=nvfp4", "--json")
+        self.assertEqual(result.returncode, 0, result.stderr)
+        self.assertEqual(json.loads(result.stdout)["linears"],
+                         {"bf16": 5 + 5, "fp16": 3, "fp32": 4, "int8_tensorwise": 6, "nvfp4": 2})
+        again = self.convert("decoded.safetensors", "--format", "bf16", "--json", model=self.folder / "mixed.safetensors")
+        self.assertNotIn("nvfp4", json.loads(again.stdout)["linears"])
+        warned = self.convert("twice.safetensors", "--format", "nvfp4", model=self.model)
+        self.assertIn("12 linears are quantised already", warned.stderr)
+
+    def test_nothing_is_replaced_unasked(self):
+        output = self.folder / "kept.safetensors"
+        output.write_text("mine")
+        self.assert_refused(self.convert("kept.safetensors", "--format", "int8"), BAD_INPUT, output, "--force")
+        self.assertEqual(output.read_text(), "mine")
+        self.assertEqual(self.convert("kept.safetensors", "--format", "int8", "--force").returncode, 0)
+        self.assertEqual(h3stream("inspect", output).returncode, 0)
+        self.assert_refused(self.convert("plain.safetensors", "--format", "int8", "--force"), BAD_INPUT, "reads it")
+        before = self.files()
+        dry = self.convert("dry.safetensors", "--format", "int8", "--dry-run")
+        self.assertIn("not written", dry.stdout)
+        self.assertEqual(self.files(), before)
+
+    def test_refusals(self):
+        before = self.files()
+        for arguments, words in (([], ["nothing to do"]),
+                                 (["--format", "awq_w4a16"], ["--format"]),
+                                 (["--format", "int8", "--recipe", "int8"], ["--recipe", "--format"]),
+                                 (["--recipe", "q4"], ["--recipe"]),
+                                 (["--layers", "blocks.*"], ["PATTERN=FORMAT"]),
+                                 (["--layers", "block.*=int8"], ["no layer", "block.*"]),
+                                 (["--layers", "final_layer.video_out=int8"], ["fp32 island"]),
+                                 (["--layers", "audio_patch_proj=nvfp4"], ["audio_patch_proj"]),
+                                 (["--format", "int8", "--qkv", "reversed"], ["--qkv"]),
+                                 (["--format", "int8", "--threads", 0], ["--threads"])):
+            self.assert_refused(self.convert("refused.safetensors", *arguments), BAD_INPUT, *words)
+        self.assert_refused(self.convert("none/x.safetensors", "--format", "int8"), IO_ERROR, "x.safetensors")
+        self.assert_refused(self.convert("x", "--format", "int8", model=self.folder / "none"), IO_ERROR, "none")
+        gguf = self.folder / "model.gguf"
+        gguf.write_bytes(b"GGUF\x03\0\0\0" + bytes(64))
+        self.assert_refused(self.convert("x", "--format", "int8", model=gguf), BAD_INPUT, gguf, "GGUF", "safetensors")
+        gguf.unlink()
+        self.assertEqual(self.files(), before)
+
+    def test_help_states_memory_units_and_defaults(self):
+        text = h3stream("convert", "--help").stdout
+        for words in ("5 MiB of memory a thread and 24 MiB beside", "contiguous", "gate-first", "1 to 256=2",
+                      "w4a8-int8-refiner", "asym_w4a8_int8"):
+            self.assertIn(words, text)
+
+
+class LargeConversions(Converter):
+    """Of a file many times as large as the memory a conversion may have."""
+
+    PRESET = "small"
+
+    def test_memory_is_what_help_says(self):
+        if b"__sanitizer" in pathlib.Path(PROGRAM).read_bytes():
+            self.skipTest("a sanitizer needs memory of its own")
+
+        def limit():
+            bytes_ = (24 + 2 * 5) * MIB  # anonymous memory, stacks included
+            resource.setrlimit(resource.RLIMIT_DATA, (bytes_, bytes_))
+        self.assertGreater(self.plain.stat().st_size, 8 * 34 * MIB)
+        for extra in (["--format", "int8"], ["--format", "nvfp4"], ["--format", "fp32"]):
+            result = self.convert("bounded.safetensors", *extra, "--threads", 2, "--force", preexec_fn=limit)
+            self.assertEqual(result.returncode, 0, result.stderr)
+        (self.folder / "bounded.safetensors").unlink()
+
+    def test_an_interrupted_conversion_leaves_nothing(self):
+        before = self.files()
+        for number in (signal.SIGINT, signal.SIGTERM):
+            process = subprocess.Popen([PROGRAM, "convert", "-m", self.plain, "-o", self.folder / "stopped", "--format",
+                                        "asym_w4a8_int8"], stderr=subprocess.PIPE, text=True)
+            while self.files() == before and process.poll() is None:
+                time.sleep(0.01)
+            process.send_signal(number)
+            _, stderr = process.communicate(timeout=60)
+            self.assertEqual(process.returncode, 128 + number, stderr)
+            self.assertIn("nothing was written", stderr)
+            self.assertEqual(self.files(), before)
+
+    def test_a_disk_that_is_too_small(self):
+        """Refused before any work."""
+        before = self.files()
+
+        def limit():
+            resource.setrlimit(resource.RLIMIT_FSIZE, (100 * MIB, 100 * MIB))
+        result = self.convert("large", "--format", "int8", preexec_fn=limit, restore_signals=False)
+        self.assert_refused(result, IO_ERROR, "large", "reserve")
+        self.assertNotIn("ETA", result.stderr)
+        self.assertEqual(self.files(), before)
+
+
+if __name__ == "__main__":
+    unittest.main()
