@@ -14,13 +14,17 @@
 
 namespace h3s::bench {
 
+inline constexpr const char* kDefaultBlockFormat = "int8_tensorwise";
+
 struct Options {
   backend::DeviceChoice device;
   std::string filter;           // "linear", "int8", "attention", "rows" or "block"; empty: all of the device
   std::vector<std::int64_t> m;  // rows of the linear layers
   std::int64_t tokens = 0;      // of a GPU's attention and of the block
-  int rounds = 7;               // timed calls of each op
-  std::string command;          // what to type to repeat the run
+  std::string block_format = kDefaultBlockFormat;  // of its linears, as in tags; bf16
+  std::int64_t lora_rank = 0;                      // of a LoRA of each of them; 0: none
+  int rounds = 7;                                  // timed calls of each op
+  std::string command;                             // what to type to repeat the run
 };
 
 // "failed" lists the groups that a failed check or an error ended, with the reason; their rows until then

@@ -1,8 +1,10 @@
-// One int8 block of real width under the resident schedule: its time, and where that goes.
+// One block of real width under the resident schedule, of any weight format, with or without a LoRA of every
+// layer: its time, and where that goes.
 //
 // Weights and activations are synthetic, of the sizes that a trained block has: every linear's output near 1.
 // The block is checked on few tokens against the definitions of this device, and at full length against
-// itself under other chunks, bit for bit.
+// itself under other chunks, bit for bit. Floating-point products have an order of sums of their own and are
+// checked by `--filter linear`; here the plain ones stand in for them.
 #include <fmt/format.h>
 
 #include <algorithm>
@@ -32,7 +34,8 @@ spec::Layout layout_of(std::int64_t tokens) {
 
 class Block {
  public:
-  explicit Block(Context& context) : memory_(context) {
+  explicit Block(Context& context)
+      : memory_(context), format_(context.options().block_format), rank_(context.options().lora_rank) {
     weights_.qkv = linear(3 * spec_.inner(), spec_.hidden);
     weights_.out = linear(spec_.hidden, spec_.inner());
     weights_.fc1 = linear(2 * spec_.ffn, spec_.hidden);
@@ -49,6 +52,7 @@ class Block {
   }
 
   const spec::ModelSpec& spec() const { return spec_; }
+  std::int64_t rank() const { return rank_; }
   DeviceMemory& memory() { return memory_; }
 
   void run(exec::Sequence& sequence) const {
@@ -70,17 +74,56 @@ class Block {
   }
 
  private:
-  // Codes are uniform with an RMS of 73, activations have one of 1: this scale gives sums of k terms one
-  // of 1.
   model::LinearWeight linear(std::int64_t n, std::int64_t k) {
-    const auto scale = static_cast<float>(1.0 / (73.0 * std::sqrt(static_cast<double>(k))));
-    return {.data = memory_.make(n * k, Fill::kCodes, ++seed_),
-            .dtype = DType::kI8,
-            .scale = memory_.make_floats(std::vector<float>(static_cast<std::size_t>(n), scale)),
-            .n = n,
-            .k = k,
-            .rotate_group = kRotateGroup,
-            .fused_swiglu = true};
+    model::LinearWeight weight{.n = n, .k = k};
+    const double size = 1 / std::sqrt(static_cast<double>(k));  // with it sums of k terms have an RMS of 1
+    if (format_ == "bf16")
+      weight.data = numbers(n * k, size);
+    else if (format_ == "int8_tensorwise" || format_ == "asym_w4a8_int8" || format_ == "convrot_w4a4")
+      set_codes(weight, size);
+    else
+      set_float_codes(weight, size);
+    if (rank_ > 0) weight.low_rank = low_rank(n, k);
+    return weight;
+  }
+
+  // Codes are uniform with an RMS of 73.
+  void set_codes(model::LinearWeight& weight, double size) {
+    const std::vector<float> scale(static_cast<std::size_t>(weight.n), static_cast<float>(size / 73));
+    weight.data = memory_.make(weight.n * weight.k, Fill::kCodes, ++seed_);
+    weight.dtype = DType::kI8;
+    weight.scale = memory_.make_floats(scale);
+    weight.rotate_group = kRotateGroup;
+    weight.fused_swiglu = format_ == "int8_tensorwise";
+    if (format_ == "convrot_w4a4") weight.row_code = kernels::RowCode::kInt4;
+  }
+
+  // What codes decode to, with input scales that hold activations of an RMS of 1.
+  void set_float_codes(model::LinearWeight& weight, double size) {
+    weight.data = memory_.make(weight.n * weight.k * 2, Fill::kBf16, ++seed_);
+    weight.tensor_scale = static_cast<float>(size);
+    weight.float_code = format_ == "mxfp8"   ? kernels::FloatCode::kMxfp8
+                        : format_ == "nvfp4" ? kernels::FloatCode::kNvfp4
+                                             : kernels::FloatCode::kE4M3;
+    weight.input_scale = format_ == "mxfp8" ? 1.0f : format_ == "nvfp4" ? 0.002f : 0.02f;
+  }
+
+  model::LowRank low_rank(std::int64_t n, std::int64_t k) {
+    const auto k_size = 1 / std::sqrt(static_cast<double>(k));
+    const auto rank_size = 0.3 / std::sqrt(static_cast<double>(rank_));
+    return {.a = numbers(rank_ * k, k_size), .b = numbers(n * rank_, rank_size), .rank = rank_};
+  }
+
+  // bf16 on the device, repeating after a prime number of them.
+  void* numbers(std::int64_t count, double size) {
+    constexpr std::int64_t kPeriod = 1048573;
+    const std::vector<float> some = random_floats(std::min(kPeriod, count), ++seed_);
+    std::vector<BF16> host(static_cast<std::size_t>(count));
+    for (std::size_t i = 0; i < host.size(); ++i)
+      host[i] = i < some.size() ? h3s::to_bf16(some[i] * static_cast<float>(size)) : host[i - some.size()];
+    void* device = memory_.make(count * 2, Fill::kPoison);
+    memory_.write(device, host.data(), count * 2);
+    return device;
   }
   const float* near_one(std::int64_t count) {
     std::vector<float> values = random_floats(count, ++seed_);
@@ -90,6 +133,8 @@ class Block {
 
   spec::ModelSpec spec_;
   DeviceMemory memory_;
+  std::string format_;
+  std::int64_t rank_;
   model::BlockWeights weights_;
   float* inv_freq_ = nullptr;
   void* table_ = nullptr;
@@ -98,8 +143,9 @@ class Block {
 
 exec::Sequence make_sequence(Context& context, kernels::Backend& backend, const Block& block,
                              std::int64_t tokens, const exec::Dials& dials) {
-  return exec::Sequence({backend, context.accountant()}, block.spec(), DType::kBF16, tokens, dials,
-                        {.rotates = true});
+  return exec::Sequence(
+      {backend, context.accountant()}, block.spec(), DType::kBF16, tokens, dials,
+      {.rotates = true, .low_rank_row_bytes = block.rank() * static_cast<std::int64_t>(sizeof(BF16))});
 }
 
 std::vector<BF16> output(Context& context, kernels::Backend& backend, Block& block, std::int64_t tokens,
@@ -122,12 +168,14 @@ double rel_rms(const std::vector<BF16>& a, const std::vector<BF16>& b) {
 }
 
 // Every op of `fast` but attention, whose tensor cores sum in an order of their own: that is held to a bound
-// here, and the plain one's result goes on, so that all the rest can be compared bit for bit.
+// here, and the plain one's result goes on, so that all the rest can be compared bit for bit. Floating-point
+// linears are the plain ones.
 class PlainAttention final : public kernels::ForwardingBackend {
  public:
   PlainAttention(Context& context, kernels::Backend& plain, DeviceMemory& memory)
       : ForwardingBackend(context.backend()), plain_(plain), memory_(memory) {}
 
+  void linear(const kernels::LinearArgs& args) override { plain_.linear(args); }
   void attention(const kernels::AttentionArgs& args) override {
     inner().attention(args);
     const std::vector<BF16> fast = result(args);
@@ -161,7 +209,7 @@ void check_against_plain(Context& context, Block& block) {
   PlainAttention mixed(context, *plain, block.memory());
   const std::vector<BF16> want = output(context, *plain, block, tokens, {}, 0, tokens);
   check(same_bits(output(context, mixed, block, tokens, {}, 0, tokens), want),
-        "a block has the bits of the plain kernels, but for attention");
+        "a block has the bits of the plain kernels, but for attention and floating-point linears");
 }
 
 void check_chunks(Context& context, Block& block, std::int64_t tokens, const exec::Dials& dials) {
@@ -174,12 +222,18 @@ void check_chunks(Context& context, Block& block, std::int64_t tokens, const exe
 }
 
 // What a layer calls the op: linears by their size, qkv_proj by any of its columns.
-std::string part_name(const std::string& op, const spec::ModelSpec& spec) {
-  const auto size = [](std::int64_t n, std::int64_t k) { return fmt::format("linear_int8 {}x{}", n, k); };
-  if (op == size(spec.hidden, spec.inner())) return "out_proj";
-  if (op == size(2 * spec.ffn, spec.hidden)) return "fc1";
-  if (op == size(spec.hidden, spec.ffn)) return "fc2";
-  return op.starts_with("linear") ? "qkv_proj" : op;
+std::string part_name(const std::string& op, const Block& block) {
+  const spec::ModelSpec& spec = block.spec();
+  if (!op.starts_with("linear")) return op;
+  const auto is = [&](std::int64_t n, std::int64_t k) { return op.ends_with(fmt::format(" {}x{}", n, k)); };
+  if (block.rank() > 0) {
+    if (op.ends_with(fmt::format("x{}", block.rank()))) return "LoRA, B";
+    if (op.find(fmt::format(" {}x", block.rank())) != std::string::npos) return "LoRA, A";
+  }
+  if (is(spec.hidden, spec.inner())) return "out_proj";
+  if (is(2 * spec.ffn, spec.hidden)) return "fc1";
+  if (is(spec.hidden, spec.ffn)) return "fc2";
+  return "qkv_proj";
 }
 
 bool is_product(const std::string& op) {
@@ -219,9 +273,9 @@ Measured measure_block(Context& context, Block& block, std::int64_t tokens, cons
     double products = 0, quantisers = 0;
     std::map<std::string, double> parts;
     for (const auto& [op, ms] : timed.stop()) {
-      parts[part_name(op, block.spec())] += ms * 1e-3;
+      parts[part_name(op, block)] += ms * 1e-3;
       if (is_product(op)) products += ms * 1e-3;
-      if (op.ends_with("quantize_rows")) quantisers += ms * 1e-3;
+      if (op.ends_with("quantize_rows") || op == "quantize_float") quantisers += ms * 1e-3;
     }
     for (const auto& [name, seconds] : parts) m.parts[name].push_back(seconds);
     m.products.push_back(products);
@@ -233,7 +287,10 @@ Measured measure_block(Context& context, Block& block, std::int64_t tokens, cons
 void add_rows(Context& context, const Measured& m, const spec::ModelSpec& spec, std::int64_t tokens,
               const exec::Dials& dials) {
   const Timing total = summarize(m.total);
-  const std::string shape = fmt::format("tokens {}", tokens);
+  const bench::Options& options = context.options();
+  std::string shape = fmt::format("tokens {}", tokens);
+  if (options.block_format != kDefaultBlockFormat) shape += ", " + options.block_format;
+  if (options.lora_rank > 0) shape += fmt::format(", LoRA of rank {}", options.lora_rank);
   const auto add = [&](const std::string& name, const Timing& t) {
     nlohmann::json row{{"group", "block"},         {"name", name},
                        {"shape", shape},           {"unit", "ms"},

@@ -34,6 +34,8 @@ void resolve(BenchOptions& options) {
   bench::Options& o = options.bench;
   o.device = backend::parse_device(options.device, options.threads);
   const bool cpu = o.device.on_cpu();
+  if (o.lora_rank % 16 != 0)
+    fail(Status::kInvalidArgument, "[bench] lora-rank must be a multiple of 16, got {}", o.lora_rank);
   if (o.m.empty()) o.m = cpu ? std::vector<std::int64_t>{1024, 16, 1} : std::vector<std::int64_t>{16384};
   if (o.tokens == 0) o.tokens = cpu ? 512 : 28931;
 }
@@ -42,6 +44,8 @@ std::string repeat_command(const bench::Options& o) {
   std::string text = "h3stream bench --device ";
   text += o.device.on_cpu() ? "cpu" : fmt::format("cuda:{}", o.device.cuda);
   if (!o.filter.empty()) text += " --filter " + o.filter;
+  if (o.block_format != bench::kDefaultBlockFormat) text += " --format " + o.block_format;
+  if (o.lora_rank != 0) text += fmt::format(" --lora-rank {}", o.lora_rank);
   if (o.device.threads != 0) text += fmt::format(" --threads {}", o.device.threads);
   return text + fmt::format(" --m {} --tokens {} --rounds {}", fmt::join(o.m, " "), o.tokens, o.rounds);
 }
@@ -120,6 +124,15 @@ void add_bench(CLI::App& app, Run& run) {
       ->add_option("--tokens", options->bench.tokens,
                    "Tokens of a GPU's attention and of the block (default: 512 on the CPU, 28931 on a GPU)")
       ->check(whole(8, kMaxTokens));
+  command->add_option("--format", options->bench.block_format, "Weight format of the block's linears")
+      ->check(CLI::IsMember(
+          {"bf16", "int8_tensorwise", "asym_w4a8_int8", "convrot_w4a4", "float8_e4m3fn", "mxfp8", "nvfp4"}))
+      ->capture_default_str();
+  command
+      ->add_option("--lora-rank", options->bench.lora_rank,
+                   "Rank of a LoRA of each of the block's linears, a multiple of 16; 0 none")
+      ->check(whole(0, 4096))
+      ->capture_default_str();
   command->add_option("--rounds", options->bench.rounds, "Timed calls of each op; medians are shown")
       ->check(whole(1, 1000))
       ->capture_default_str();

@@ -60,6 +60,20 @@ void add_lora_options(CLI::App& command, LoraOptions& options) {
       ->check(CLI::IsMember({"runtime", "merge"}));
 }
 
+nlohmann::json lora_json(const checkpoint::LoraSet& loras) {
+  nlohmann::json list = nlohmann::json::array();
+  for (const checkpoint::LoraReport& report : loras.reports()) {
+    nlohmann::json skipped = nlohmann::json::array();
+    for (const auto& [key, reason] : report.skipped) skipped.push_back({{"key", key}, {"reason", reason}});
+    list.push_back({{"path", report.path},
+                    {"strength", report.strength},
+                    {"applied", report.applied},
+                    {"total", report.total},
+                    {"skipped", skipped}});
+  }
+  return list;
+}
+
 std::string lora_settings(const checkpoint::LoraSet& loras) {
   nlohmann::json list = nlohmann::json::array();
   for (std::size_t i = 0; i < loras.files().size(); ++i)

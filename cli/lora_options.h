@@ -2,6 +2,7 @@
 #pragma once
 
 #include <CLI/CLI.hpp>
+#include <nlohmann/json.hpp>
 #include <string>
 #include <vector>
 
@@ -21,6 +22,9 @@ struct LoraOptions {
 
 // Adds them to `command`; `options` must live as long as it.
 void add_lora_options(CLI::App& command, LoraOptions& options);
+
+// [{"path", "strength", "applied", "total", "skipped": [{"key", "reason"}, ...]}, ...]
+nlohmann::json lora_json(const checkpoint::LoraSet& loras);
 
 // What they come to, for settings and JSON: [{"file": FINGERPRINT, "strength": 1}, ...].
 std::string lora_settings(const checkpoint::LoraSet& loras);

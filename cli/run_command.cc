@@ -80,15 +80,25 @@ void enforce(const RunPlan& plan, mem::Accountant& accountant) {
   accountant.set_budget(mem::Space::kHost, budgets.ram_bytes - pinned);
 }
 
+// What the run reads and must not write over.
+std::vector<std::string> files_read(const RunOptions& options) {
+  std::vector<std::string> files{options.model, options.inputs};
+  for (const checkpoint::LoraRequest& lora : options.loras.requests()) files.push_back(lora.path);
+  return files;
+}
+
 void refuse_overwriting(const RunOptions& options) {
   const std::string state = sample::state_path(options.output);
+  const std::vector<std::string> inputs = files_read(options);
+  std::vector<std::string> used = inputs;
+  used.insert(used.end(), {options.output, state});
   if (!options.trace.empty())
-    for (const std::string& other : {options.model, options.inputs, options.output, state})
+    for (const std::string& other : used)
       if (std::error_code error; options.trace == other || fs::equivalent(options.trace, other, error))
         fail(Status::kInvalidArgument, "{}: cannot be the trace of a run that uses it as {}", options.trace,
              other);
   std::error_code error;  // ignored: a file that is not there is no other file
-  for (const std::string& input : {options.model, options.inputs}) {
+  for (const std::string& input : inputs) {
     if (fs::equivalent(options.output, input, error))
       fail(Status::kInvalidArgument, "{}: cannot be the output of a run that reads it, {}", options.output,
            input);
@@ -347,6 +357,7 @@ class SamplingRun {
         {"traffic_per_step", traffic_json(traffic_)},
         {"device", backend::describe(options_.where)}};
     if (ledger_directory_) out["ledger"] = options_.ledger;
+    if (const checkpoint::LoraSet* loras = checkpoint_.loras()) out["loras"] = lora_json(*loras);
     fmt::print("{}", json_text(out));
   }
 

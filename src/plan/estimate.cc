@@ -66,15 +66,20 @@ TimeModel::TimeModel(const Calibration& calibration, const exec::WeightLoader& l
 
 TimeModel::Layer TimeModel::layer(const char* name) const {
   Layer result;
-  double int8 = 0;
+  double int8 = 0, low_rank = 0;
+  const checkpoint::LoraSet* loras = loader_.checkpoint().loras();
+  const bool beside = loras != nullptr && loras->mode() == checkpoint::LoraMode::kRuntime;
   for (std::int64_t i = 0; i < spec_.layers; ++i) {
     const checkpoint::LinearSource source = loader_.checkpoint().linear(fmt::format("blocks.{}.{}", i, name));
     result.n = source.n;
     result.k = source.k;
     // Computing in f32, codes are dequantised: the products are floating-point ones.
+    if (const auto* lora = beside ? loras->find(fmt::format("blocks.{}.{}", i, name)) : nullptr)
+      low_rank += as_double(lora->rank());
     int8 += source.format == checkpoint::WeightFormat::kInt8Tensorwise && loader_.compute() == DType::kBF16;
   }
   result.int8_share = int8 / as_double(spec_.layers);
+  result.low_rank = low_rank / as_double(spec_.layers);
   return result;
 }
 
@@ -88,7 +93,15 @@ double TimeModel::linear(const Layer& layer, double rows, double calls, double n
     return 2 * as_double(layer.k) * ((rows + calls * rate.extra_rows) * n + calls * rate.extra_outputs) /
            rate.ops;
   };
-  return layer.int8_share * seconds(rates_.int8) + (1 - layer.int8_share) * seconds(float_rate());
+  return layer.int8_share * seconds(rates_.int8) + (1 - layer.int8_share) * seconds(float_rate()) +
+         low_rank(layer, rows, calls, n);
+}
+
+// Two thin products, and y read and written once more, which takes longer than the second of them.
+double TimeModel::low_rank(const Layer& layer, double rows_count, double calls, double n) const {
+  if (layer.low_rank == 0) return 0;
+  return 2 * rows_count * layer.low_rank * (as_double(layer.k) + n) / float_rate().ops +
+         rows(rows_count * (2 * n + as_double(layer.k)) * element_, 2 * calls);
 }
 
 // Activations of `width` values a row into codes, where the layer wants them.

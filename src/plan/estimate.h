@@ -46,10 +46,10 @@ class TimeModel {
   Estimate estimate(const exec::Dials& dials) const;
 
  private:
-  // A layer of each block: how many blocks hold it as int8.
+  // A layer of each block: how many blocks hold it as int8; the rank of what LoRAs add, on average.
   struct Layer {
     std::int64_t n = 0, k = 0;
-    double int8_share = 0;
+    double int8_share = 0, low_rank = 0;
   };
   struct Copies {
     double up = 0, down = 0;  // seconds
@@ -58,6 +58,7 @@ class TimeModel {
   Layer layer(const char* name) const;
   const LinearRate& float_rate() const;
   double linear(const Layer& layer, double rows, double calls, double n) const;
+  double low_rank(const Layer& layer, double rows, double calls, double n) const;
   double quantize(const Layer& layer, double rows, double calls, double width) const;
   double rows(double bytes, double calls) const;
   double island(double rows, double calls, std::int64_t n, std::int64_t k) const;

@@ -71,6 +71,9 @@ class Output {
   Output& operator=(const Output&) = delete;
   ~Output() { cudaFree(base_); }
   std::uint8_t* data() const { return static_cast<std::uint8_t*>(base_) + kGuard; }
+  void hold(const Bytes& bytes) {
+    H3S_CUDA_CHECK(cudaMemcpy(data(), bytes.data(), bytes.size(), cudaMemcpyHostToDevice));
+  }
   // The bytes; empty when a guard was written.
   Bytes read() const {
     Bytes all(bytes_ + 2 * kGuard);
@@ -171,7 +174,17 @@ void test_int8(std::int64_t m, std::int64_t n, std::int64_t k, DType y_dtype, bo
 
 // ---- fp32 order ----
 
-void test_fma(std::int64_t m, std::int64_t n, std::int64_t k, DType x_dtype, DType w_dtype, DType y_dtype) {
+// Rows of numbers with poison between them.
+Bytes held_rows(std::int64_t m, std::int64_t n, std::int64_t gap, DType dtype) {
+  const Bytes numbers = normal(m * n, dtype);
+  Bytes rows((m * (n + gap) - gap) * size_of(dtype), kPoison);
+  for (std::int64_t i = 0; i < m; ++i)
+    std::memcpy(&rows[i * (n + gap) * size_of(dtype)], &numbers[i * n * size_of(dtype)], n * size_of(dtype));
+  return rows;
+}
+
+void test_fma(std::int64_t m, std::int64_t n, std::int64_t k, DType x_dtype, DType w_dtype, DType y_dtype,
+              bool add = false) {
   const std::int64_t x_gap = 4 * (m % 3), y_gap = m % 2;
   const bool with_bias = n % 2 == 0;
   const Bytes x = normal(m * (k + x_gap) - x_gap, x_dtype), w = normal(n * k, w_dtype),
@@ -183,22 +196,27 @@ void test_fma(std::int64_t m, std::int64_t n, std::int64_t k, DType x_dtype, DTy
   args.bias = with_bias ? reinterpret_cast<const float*>(bias.data()) : nullptr;
   args.y_dtype = y_dtype, args.y_stride = n + y_gap;
   args.m = m, args.n = n, args.k = k;
+  args.add = add;
   Bytes expected((m * args.y_stride - y_gap) * size_of(y_dtype), kPoison);
+  if (add) expected = held_rows(m, n, y_gap, y_dtype);
+  Output y(expected.size());
+  if (add) y.hold(expected);
   args.y = expected.data();
   h3s::cpu::linear_definition(args);
-  const Output y(expected.size());
   args.x = dx.as<void>(), args.w = dw.as<void>(), args.bias = with_bias ? db.as<float>() : nullptr,
   args.y = y.data();
   h3s::cuda::linear_fma(args, nullptr);
   check(same_rows(y.read(), expected), std::string("fma x ") + name_of(x_dtype) + " w " + name_of(w_dtype) +
                                            " y " + name_of(y_dtype) + " m=" + std::to_string(m) +
-                                           " n=" + std::to_string(n) + " k=" + std::to_string(k));
+                                           " n=" + std::to_string(n) + " k=" + std::to_string(k) +
+                                           (add ? " add" : ""));
 }
 
 // ---- tensor cores, floating point ----
 
 // |y - exact| <= roundings of the output + k eps (|x| . |w|): any order of fp32 additions stays within it.
-void test_tensor(std::int64_t m, std::int64_t n, std::int64_t k, DType dtype, DType y_dtype) {
+void test_tensor(std::int64_t m, std::int64_t n, std::int64_t k, DType dtype, DType y_dtype,
+                 bool add = false) {
   const std::int64_t x_gap = 8 * (m % 3), y_gap = m % 2;
   const bool with_bias = n % 2 == 0;
   const Bytes x = normal(m * (k + x_gap) - x_gap, dtype), w = normal(n * k, dtype),
@@ -210,11 +228,14 @@ void test_tensor(std::int64_t m, std::int64_t n, std::int64_t k, DType dtype, DT
   args.bias = with_bias ? db.as<float>() : nullptr;
   args.y_dtype = y_dtype, args.y_stride = n + y_gap;
   args.m = m, args.n = n, args.k = k;
+  args.add = add;
   const std::size_t bytes = (m * args.y_stride - y_gap) * size_of(y_dtype);
+  const Bytes held = held_rows(m, n, y_gap, y_dtype);
   const double output_eps = y_dtype == DType::kF32 ? 0x1p-23 : y_dtype == DType::kF16 ? 0x1p-11 : 0x1p-8;
   for (int kernel = 0; kernel < 2; ++kernel) {
     if ((kernel == 0 && capability / 10 != 9) || (dtype == DType::kBF16 && capability < 80)) continue;
-    const Output y(bytes);
+    Output y(bytes);
+    if (add) y.hold(held);
     args.y = y.data();
     (kernel == 0 ? h3s::cuda::linear_sm90 : h3s::cuda::linear_mma)(args, nullptr);
     const Bytes got = y.read();
@@ -227,6 +248,10 @@ void test_tensor(std::int64_t m, std::int64_t n, std::int64_t k, DType dtype, DT
           exact += product, magnitude += std::fabs(product);
         }
         if (with_bias) exact += get(bias, j, DType::kF32);
+        if (add) {
+          exact += get(held, i * args.y_stride + j, y_dtype);
+          magnitude += std::fabs(get(held, i * args.y_stride + j, y_dtype));
+        }
         const double bound =
             output_eps * std::fabs(exact) + static_cast<double>(k + 2) * 0x1p-23 * (magnitude + 4);
         const double error = std::fabs(get(got, i * args.y_stride + j, y_dtype) - exact) / bound;
@@ -236,8 +261,8 @@ void test_tensor(std::int64_t m, std::int64_t n, std::int64_t k, DType dtype, DT
       for (std::size_t b = 0; b < y_gap * size_of(y_dtype); ++b)
         if (got[(i * args.y_stride + n) * size_of(y_dtype) + b] != kPoison) worst = 1e9;
     check(worst <= 1, std::string(kernel == 0 ? "sm90 " : "mma ") + name_of(dtype) + " y " +
-                          name_of(y_dtype) + " m=" + std::to_string(m) + " n=" + std::to_string(n) +
-                          " k=" + std::to_string(k) + " error/bound=" + std::to_string(worst));
+                          name_of(y_dtype) + " m=" + std::to_string(m) + " n=" + std::to_string(n) + " k=" +
+                          std::to_string(k) + (add ? " add" : "") + " error/bound=" + std::to_string(worst));
   }
 }
 
@@ -355,6 +380,8 @@ void run_all(bool small) {
         test_fma(3, 70, 300, x, w, y);
         test_fma(131, 33, 96, x, w, y);
         test_fma(33, 257, 33, x, w, y);
+        test_fma(3, 70, 48, x, w, y, /*add=*/true);
+        test_fma(131, 33, 16, x, w, y, /*add=*/true);
         if (small) continue;
         test_fma(4, 330, 2688, x, w, y);
         test_fma(2, 64, 5376, x, w, y);
@@ -365,6 +392,11 @@ void run_all(bool small) {
     for (const DType y : {f32, t}) {
       test_tensor(1, 8, 8, t, y);
       test_tensor(33, 130, 72, t, y);
+      for (const std::int64_t k : {16, 128, 384}) {
+        test_tensor(33, 130, k, t, y, /*add=*/true);
+        test_tensor(150, 520, k, t, y, /*add=*/true);
+        test_tensor(64, 77, k, t, y, /*add=*/true);
+      }
       if (small) continue;
       test_tensor(129, 257, 1024, t, y);
       test_tensor(300, 128, 200, t, y);

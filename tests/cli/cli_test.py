@@ -84,6 +84,86 @@ class Program(unittest.TestCase):
             self.assertIn(str(word), lines[0])
 
 
+class Loras(Program):
+    @classmethod
+    def setUpClass(cls):
+        super().setUpClass()
+        cls.hidden, cls.inner = read_header(cls.model)[0]["blocks.0.attn.out_proj.weight"]["shape"]
+
+    def make_lora(self, name, module="diffusion_model.blocks.0.attn.out_proj", rank=2, extra=()):
+        """Ones: every output gets the sum of its inputs, a hundredth of it."""
+        tensors = [(f"{module}.lora_A.weight", [rank, self.inner], 1.0), (f"{module}.lora_B.weight", [self.hidden, rank], 0.01),
+                   *extra]
+        header, data = {}, b""
+        for key, shape, value in tensors:
+            count = 1
+            for size in shape:
+                count *= size
+            header[key] = {"dtype": "F32", "shape": shape, "data_offsets": [len(data), len(data) + 4 * count]}
+            data += struct.pack("<f", value) * count
+        path = self.folder / name
+        write_file(path, header, data)
+        return path
+
+    def output(self, *extra):
+        result = h3stream(*self.run_args("lora-out.safetensors", *extra, steps=1))
+        self.assertEqual(result.returncode, 0, result.stderr)
+        header, data = read_header(self.folder / "lora-out.safetensors")
+        return data, header["__metadata__"], result.stderr
+
+    def test_runs_say_what_was_applied_and_go_back_to_the_base(self):
+        lora = self.make_lora("one.safetensors", extra=[("some.other", [1], 0.0)])
+        base, _, _ = self.output()
+        with_lora, metadata, said = self.output("--lora", lora)
+        self.assertIn("1 of 2 applied, strength 1; not: some.other (no part of a LoRA that is known)", said)
+        self.assertEqual(metadata["lora_mode"], "runtime")
+        self.assertEqual(json.loads(metadata["loras"])[0]["strength"], 1)
+        half, _, said = self.output("--lora", f"{lora}:0.5")
+        self.assertIn("strength 0.5", said)
+        merged, metadata, _ = self.output("--lora", lora, "--lora-mode", "merge")
+        self.assertEqual(metadata["lora_mode"], "merge")
+        zero, _, _ = self.output("--lora", lora, "--lora", f"{lora}:-1")
+        self.assertEqual(len({base, with_lora, half, merged}), 4)
+        self.assertEqual(self.output()[0], base)
+        self.assertNotEqual(zero, with_lora)
+        self.assertEqual(self.output("--lora", lora, "--schedule", "flat", "--head-group", "1", "--kv-chunk", "7")[0],
+                         with_lora)
+
+    def test_the_report_has_what_was_applied(self):
+        lora = self.make_lora("one.safetensors", extra=[("some.other", [1], 0.0)])
+        result = h3stream(*self.run_args("lora-out.safetensors", "--lora", f"{lora}:0.25", "--json", steps=1))
+        self.assertEqual(json.loads(result.stdout)["loras"],
+                         [{"path": str(lora), "strength": 0.25, "applied": 1, "total": 2,
+                           "skipped": [{"key": "some.other", "reason": "no part of a LoRA that is known"}]}])
+
+    def test_a_colon_in_a_name(self):
+        lora = self.make_lora("a:b.safetensors")
+        self.assertIn("strength 1", self.output("--lora", lora)[2])
+        self.assertIn("strength -2", self.output("--lora", f"{lora}:-2")[2])
+
+    def test_refusals(self):
+        other = self.make_lora("other.safetensors", "diffusion_model.blocks.99.attn.out_proj")
+        dora = self.make_lora("dora.safetensors", extra=[("diffusion_model.blocks.0.attn.out_proj.dora_scale", [1], 1.0)])
+        good = self.make_lora("good.safetensors")
+        for option, words in ((other, ["other.safetensors", "nothing of this LoRA applies"]),
+                              (dora, ["dora.safetensors", "dora_scale", "DoRA"]), (f"{good}:1e99", ["strength"]),
+                              (self.folder / "none.safetensors", ["none.safetensors"]), (f"{good}:x", ["good.safetensors:x"])):
+            result = h3stream(*self.run_args("lora-out.safetensors", "--lora", option))
+            self.assert_refused(result, IO_ERROR if "none" in str(option) or ":x" in str(option) else BAD_INPUT, *words)
+        result = h3stream(*self.run_args("good.safetensors", "--lora", good))
+        self.assert_refused(result, BAD_INPUT, "cannot be the output of a run that reads it")
+
+    def test_plan_and_verify_take_them(self):
+        lora = self.make_lora("planned.safetensors", rank=64)
+        clip = ["plan", "-m", self.model, "--width", "64", "--height", "64", "--frames", "5", "--gpu", "cpu", "--json"]
+        base, with_lora = (json.loads(h3stream(*clip, *extra).stdout) for extra in ([], ["--lora", lora]))
+        self.assertNotEqual(base, with_lora)
+        result = h3stream("verify", "--model", self.model, "--plans", "few", "--lora", lora)
+        self.assertEqual(result.returncode, 0, result.stderr)
+        self.assertIn("1 of 1 applied", result.stderr)
+        self.assert_refused(h3stream("verify", "--golden", self.model, "--lora", lora), BAD_INPUT, "--lora needs --model")
+
+
 class Runs(Program):
     def test_equal_files_under_every_plan(self):
         plans = [[], ["--schedule", "resident"], ["--schedule", "flat", "--head-group", "1", "--q-chunk", "63"],
