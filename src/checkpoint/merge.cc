@@ -1,8 +1,10 @@
 #include "checkpoint/merge.h"
 
 #include <algorithm>
+#include <array>
 #include <cmath>
 #include <mutex>
+#include <type_traits>
 #include <vector>
 
 #include "base/error.h"
@@ -21,20 +23,61 @@ float rounded(float v, bool to_bf16) {
   return to_bf16 ? round_to<BF16>(v) : v;
 }
 
-// out = sum over j of B[row][j] A[j], operands rounded to bf16 where asked for. False: the pair leaves the
-// row.
-bool difference_row(const LoraPair& pair, std::int64_t row, bool bf16, std::span<float> out) {
-  const std::int64_t up = pair.up_row(row);
-  if (up < 0) return false;
-  std::vector<float> b(static_cast<std::size_t>(pair.rank)), a(out.size());
-  pair.up.read(up * pair.rank, b);
-  std::fill(out.begin(), out.end(), 0.0f);
-  for (std::int64_t j = 0; j < pair.rank; ++j) {
-    pair.down.read(j * std::ssize(out), a);
-    const float factor = rounded(b[static_cast<std::size_t>(j)], bf16);
-    for (std::size_t i = 0; i < out.size(); ++i) out[i] += factor * rounded(a[i], bf16);
+// Rows and columns of a tile of B . A whose sums stay in a first-level cache while rows of A pass, each
+// widened once for all rows of the tile.
+constexpr std::int64_t kTileRows = 8, kTileColumns = 768;
+
+// Rows [first, first + count) of B . A, operands rounded to bf16 where asked for; sums in float, j ascending.
+class Difference {
+ public:
+  Difference(const LoraPair& pair, std::int64_t first, std::int64_t count, bool bf16, std::int64_t k)
+      : pair_(pair),
+        k_(k),
+        sums_(static_cast<std::size_t>(count * k)),
+        factors_(static_cast<std::size_t>(count)) {
+    for (std::int64_t i = 0; i < count; ++i)
+      if (const std::int64_t up = pair.up_row(first + i); up >= 0) {
+        std::vector<float>& factors = factors_[static_cast<std::size_t>(i)];
+        factors.resize(static_cast<std::size_t>(pair.rank));
+        pair.up.read(up * pair.rank, factors);
+        for (float& v : factors) v = rounded(v, bf16);
+      }
+    for (std::int64_t c = 0; c < k; c += kTileColumns) sum_columns(c, std::min(kTileColumns, k - c), bf16);
   }
-  return true;
+
+  // Row first + i; empty: the pair does not change it.
+  std::span<const float> row(std::int64_t i) const {
+    if (factors_[static_cast<std::size_t>(i)].empty()) return {};
+    return std::span(sums_).subspan(static_cast<std::size_t>(i * k_), static_cast<std::size_t>(k_));
+  }
+
+ private:
+  void sum_columns(std::int64_t column, std::int64_t count, bool bf16) {
+    std::array<float, kTileColumns> a;
+    const std::span<float> used(a.data(), static_cast<std::size_t>(count));
+    for (std::int64_t j = 0; j < pair_.rank; ++j) {
+      pair_.down.read(j * k_ + column, used);
+      if (bf16 && pair_.down.dtype != DType::kBF16)
+        for (float& v : used) v = round_to<BF16>(v);
+      for (std::size_t i = 0; i < factors_.size(); ++i) {
+        if (factors_[i].empty()) continue;
+        const float factor = factors_[i][static_cast<std::size_t>(j)];
+        float* sums = sums_.data() + static_cast<std::int64_t>(i) * k_ + column;
+        for (std::int64_t c = 0; c < count; ++c) sums[c] += factor * a[static_cast<std::size_t>(c)];
+      }
+    }
+  }
+
+  const LoraPair& pair_;
+  std::int64_t k_;
+  std::vector<float> sums_;
+  std::vector<std::vector<float>> factors_;  // of each row [rank]; empty: not changed
+};
+
+// fn(first, count) for tiles of rows of [begin, end).
+template <typename Fn>
+void for_tiles(std::int64_t begin, std::int64_t end, Fn fn) {
+  for (std::int64_t i = begin; i < end; i += kTileRows) fn(i, std::min(kTileRows, end - i));
 }
 
 }  // namespace
@@ -62,29 +105,40 @@ std::string MergedLayer::problem(const LinearSource& source) {
   return "";
 }
 
-void MergedLayer::merged_row(std::int64_t row, std::span<BF16> out) const {
-  std::vector<float> weight(out.size()), difference(out.size());
-  format_row(source_.format)
-      .rows.dequantize(StoredLayer(checkpoint_.file(), source_), row, DType::kBF16, weight.data());
-  for (float& v : weight) v = round_to<BF16>(v);
-  for (const LoraPair& pair : lora_.pairs) {
-    if (!difference_row(pair, row, /*bf16=*/true, difference)) continue;
-    for (std::size_t i = 0; i < weight.size(); ++i)
-      weight[i] = round_to<BF16>(weight[i] + round_to<BF16>(pair.scale * round_to<BF16>(difference[i])));
-  }
-  std::transform(weight.begin(), weight.end(), out.begin(), to_bf16);
+// fn(row, merged row) for rows [begin, end).
+template <typename Fn>
+void MergedLayer::for_merged_rows(std::int64_t begin, std::int64_t end, Fn fn) const {
+  const auto k = static_cast<std::size_t>(source_.k);
+  const StoredLayer stored(checkpoint_.file(), source_);
+  std::vector<float> weight(k);
+  std::vector<BF16> merged(k);
+  for_tiles(begin, end, [&](std::int64_t first, std::int64_t count) {
+    std::vector<Difference> differences;
+    for (const LoraPair& pair : lora_.pairs)
+      differences.emplace_back(pair, first, count, /*bf16=*/true, source_.k);
+    for (std::int64_t i = 0; i < count; ++i) {
+      format_row(source_.format).rows.dequantize(stored, first + i, DType::kBF16, weight.data());
+      for (float& v : weight) v = round_to<BF16>(v);
+      for (std::size_t p = 0; p < differences.size(); ++p) {
+        const std::span<const float> difference = differences[p].row(i);
+        for (std::size_t c = 0; c < difference.size(); ++c)
+          weight[c] = round_to<BF16>(weight[c] +
+                                     round_to<BF16>(lora_.pairs[p].scale * round_to<BF16>(difference[c])));
+      }
+      std::transform(weight.begin(), weight.end(), merged.begin(), to_bf16);
+      fn(first + i, std::span<const BF16>(merged));
+    }
+  });
 }
 
 float MergedLayer::find_largest(int threads) const {
   std::mutex mutex;
   float largest = 0;
   in_slices(source_.n, kLeastRows, threads, [&](std::int64_t begin, std::int64_t end) {
-    std::vector<BF16> row(static_cast<std::size_t>(source_.k));
     float mine = 0;
-    for (std::int64_t i = begin; i < end; ++i) {
-      merged_row(i, row);
+    for_merged_rows(begin, end, [&](std::int64_t, std::span<const BF16> row) {
       for (const BF16 v : row) mine = std::max(mine, std::fabs(to_float(v)));
-    }
+    });
     const std::lock_guard lock(mutex);
     largest = std::max(largest, mine);
   });
@@ -93,9 +147,7 @@ float MergedLayer::find_largest(int threads) const {
 
 // decode(layer of one row): the merged row as a file would store it.
 template <typename Decode>
-void MergedLayer::decode(std::int64_t row, Decode decode) const {
-  std::vector<BF16> merged(static_cast<std::size_t>(source_.k));
-  merged_row(row, merged);
+void MergedLayer::decode(std::int64_t row, std::span<const BF16> merged, Decode decode) const {
   const StoredLayer original(checkpoint_.file(), source_);
   LayerEncoder encoder(source_.format, 1, source_.k, source_.rotate_group, largest_);
   encoder.draw_codes(seed_, row);
@@ -125,34 +177,62 @@ void MergedLayer::decode(std::int64_t row, Decode decode) const {
   decode(stored);
 }
 
-void MergedLayer::codes(std::int64_t row, std::int8_t* out, float* row_scale) const {
-  decode(row, [&](const StoredLayer& stored) {
-    format_row(source_.format).rows.codes(stored, 0, out);
-    *row_scale = stored.row_scale(0);
+void MergedLayer::codes(std::int64_t begin, std::int64_t end, std::int8_t* out, float* row_scales) const {
+  for_merged_rows(begin, end, [&](std::int64_t row, std::span<const BF16> merged) {
+    decode(row, merged, [&](const StoredLayer& stored) {
+      format_row(source_.format).rows.codes(stored, 0, out + (row - begin) * source_.k);
+      row_scales[row - begin] = stored.row_scale(0);
+    });
   });
 }
 
-void MergedLayer::values(std::int64_t row, BF16* out) const {
-  decode(row, [&](const StoredLayer& stored) { format_row(source_.format).rows.values(stored, 0, out); });
-}
-
-void MergedLayer::dequantize(std::int64_t row, DType type, float* out) const {
-  decode(row, [&](const StoredLayer& stored) {
-    format_row(source_.format).rows.dequantize(stored, 0, type, out);
+void MergedLayer::values(std::int64_t begin, std::int64_t end, BF16* out) const {
+  for_merged_rows(begin, end, [&](std::int64_t row, std::span<const BF16> merged) {
+    decode(row, merged, [&](const StoredLayer& stored) {
+      format_row(source_.format).rows.values(stored, 0, out + (row - begin) * source_.k);
+    });
   });
 }
 
-void merged_plain_row(const Checkpoint& checkpoint, const LinearSource& source, const LoraLayer& lora,
-                      std::int64_t row, DType held, std::span<float> out) {
+template <typename T>
+void MergedLayer::dequantize(std::int64_t begin, std::int64_t end, T* out) const {
+  constexpr DType kType = std::is_same_v<T, BF16> ? DType::kBF16 : DType::kF32;
+  std::vector<float> exact(static_cast<std::size_t>(source_.k));
+  for_merged_rows(begin, end, [&](std::int64_t row, std::span<const BF16> merged) {
+    decode(row, merged, [&](const StoredLayer& stored) {
+      format_row(source_.format).rows.dequantize(stored, 0, kType, exact.data());
+      std::transform(exact.begin(), exact.end(), out + (row - begin) * source_.k, from_float<T>);
+    });
+  });
+}
+template void MergedLayer::dequantize(std::int64_t, std::int64_t, float*) const;
+template void MergedLayer::dequantize(std::int64_t, std::int64_t, BF16*) const;
+
+template <typename T>
+void merged_plain_rows(const Checkpoint& checkpoint, const LinearSource& source, const LoraLayer& lora,
+                       DType held, std::int64_t begin, std::int64_t end, T* out) {
   const bool bf16 = held == DType::kBF16;
-  LoraTensor{checkpoint.data(*source.weight), source.weight->dtype}.read(row * source.k, out);
-  for (float& v : out) v = rounded(v, bf16);
-  std::vector<float> difference(out.size());
-  for (const LoraPair& pair : lora.pairs) {
-    if (!difference_row(pair, row, /*bf16=*/false, difference)) continue;
-    for (std::size_t i = 0; i < out.size(); ++i) out[i] += pair.scale * difference[i];
-  }
-  for (float& v : out) v = rounded(v, bf16);
+  const LoraTensor stored{checkpoint.data(*source.weight), source.weight->dtype};
+  std::vector<float> weight(static_cast<std::size_t>(source.k));
+  for_tiles(begin, end, [&](std::int64_t first, std::int64_t count) {
+    std::vector<Difference> differences;
+    for (const LoraPair& pair : lora.pairs)
+      differences.emplace_back(pair, first, count, /*bf16=*/false, source.k);
+    for (std::int64_t i = 0; i < count; ++i) {
+      stored.read((first + i) * source.k, weight);
+      for (float& v : weight) v = rounded(v, bf16);
+      for (std::size_t p = 0; p < differences.size(); ++p) {
+        const std::span<const float> difference = differences[p].row(i);
+        for (std::size_t c = 0; c < difference.size(); ++c) weight[c] += lora.pairs[p].scale * difference[c];
+      }
+      std::transform(weight.begin(), weight.end(), out + (first + i - begin) * source.k,
+                     [=](float v) { return from_float<T>(rounded(v, bf16)); });
+    }
+  });
 }
+template void merged_plain_rows(const Checkpoint&, const LinearSource&, const LoraLayer&, DType, std::int64_t,
+                                std::int64_t, float*);
+template void merged_plain_rows(const Checkpoint&, const LinearSource&, const LoraLayer&, DType, std::int64_t,
+                                std::int64_t, BF16*);
 
 }  // namespace h3s::checkpoint

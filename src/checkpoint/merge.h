@@ -1,5 +1,5 @@
-// LoRAs merged into the weight of a layer, a row at a time, as stock merges them: nothing of the size of a
-// file is ever held.
+// LoRAs merged into the weight of a layer, some rows at a time, as stock merges them: nothing of the size of
+// a file is ever held.
 //
 //   plain      W in the type it is held in (bf16, or f32 in islands and when computing in f32), widened to
 //   f32;
@@ -33,15 +33,18 @@ class MergedLayer {
   static std::string problem(const LinearSource& source);
 
   float tensor_scale() const { return tensor_scale_; }  // fp8, nvfp4
-  // Row `row` of k elements, as RowCodec decodes a stored one. Of codes: also the row's scale.
-  void codes(std::int64_t row, std::int8_t* out, float* row_scale) const;
-  void values(std::int64_t row, BF16* out) const;
-  void dequantize(std::int64_t row, DType type, float* out) const;
+  // Rows [begin, end) of k elements each, as RowCodec decodes stored ones. Of codes: also the rows' scales. T
+  // is float or BF16, and so are the roundings inside.
+  void codes(std::int64_t begin, std::int64_t end, std::int8_t* out, float* row_scales) const;
+  void values(std::int64_t begin, std::int64_t end, BF16* out) const;
+  template <typename T>
+  void dequantize(std::int64_t begin, std::int64_t end, T* out) const;
 
  private:
+  template <typename Fn>
+  void for_merged_rows(std::int64_t begin, std::int64_t end, Fn fn) const;
   template <typename Decode>
-  void decode(std::int64_t row, Decode decode) const;
-  void merged_row(std::int64_t row, std::span<BF16> out) const;
+  void decode(std::int64_t row, std::span<const BF16> merged, Decode decode) const;
   float find_largest(int threads) const;
 
   const Checkpoint& checkpoint_;
@@ -51,8 +54,9 @@ class MergedLayer {
   float largest_ = 0, tensor_scale_ = 1;
 };
 
-// Row `row` of a plain layer, held in `held`, with the pairs of `lora`.
-void merged_plain_row(const Checkpoint& checkpoint, const LinearSource& source, const LoraLayer& lora,
-                      std::int64_t row, DType held, std::span<float> out);
+// Rows [begin, end) of a plain layer, held in `held`, with the pairs of `lora`. T is float or BF16.
+template <typename T>
+void merged_plain_rows(const Checkpoint& checkpoint, const LinearSource& source, const LoraLayer& lora,
+                       DType held, std::int64_t begin, std::int64_t end, T* out);
 
 }  // namespace h3s::checkpoint

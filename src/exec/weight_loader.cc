@@ -280,11 +280,10 @@ class WeightLoader::Builder {
     }
     if (!computes_bf16() || source.activation == Activation::kNone)
       dispatch_dtype<float, BF16>(compute, "merge", [&]<typename T>() {
-        weight.data = merged<T>(layer, source, weight, [&](const MergedLayer& rows, std::int64_t i, T* out) {
-          std::vector<float> exact(static_cast<std::size_t>(source.k));
-          rows.dequantize(i, compute, exact.data());
-          std::transform(exact.begin(), exact.end(), out, [](float v) { return from_float<T>(v); });
-        });
+        weight.data = merged<T>(layer, source, weight,
+                                [](const MergedLayer& rows, std::int64_t begin, std::int64_t end, T* out) {
+                                  rows.dequantize(begin, end, out);
+                                });
       });
     else if (source.activation == Activation::kInt8 || source.activation == Activation::kInt4)
       merged_int8(layer, source, weight);
@@ -297,27 +296,29 @@ class WeightLoader::Builder {
     auto* scale = carver_.take<float>(source.n);
     weight.scale = scale;
     float* written = host(scale);
-    weight.data = merged<std::int8_t>(
-        layer, source, weight,
-        [=](const MergedLayer& rows, std::int64_t i, std::int8_t* out) { rows.codes(i, out, written + i); });
+    weight.data =
+        merged<std::int8_t>(layer, source, weight,
+                            [=](const MergedLayer& rows, std::int64_t begin, std::int64_t end,
+                                std::int8_t* out) { rows.codes(begin, end, out, written + begin); });
   }
 
   void merged_floats(const std::string& layer, const LinearSource& source, LinearWeight& weight) {
     set_coded_float(source, weight);
-    weight.data = merged<BF16>(layer, source, weight, [](const MergedLayer& rows, std::int64_t i, BF16* out) {
-      rows.values(i, out);
-    });
+    weight.data = merged<BF16>(layer, source, weight,
+                               [](const MergedLayer& rows, std::int64_t begin, std::int64_t end, BF16* out) {
+                                 rows.values(begin, end, out);
+                               });
   }
 
-  // [n, k] of T, row by row; the scale of the whole weight is the merged one.
-  template <typename T, typename DecodeRow>
-  T* merged(const std::string& layer, const LinearSource& source, LinearWeight& weight, DecodeRow decode) {
+  // [n, k] of T; the scale of the whole weight is the merged one.
+  template <typename T, typename DecodeRows>
+  T* merged(const std::string& layer, const LinearSource& source, LinearWeight& weight, DecodeRows decode) {
     T* device = carver_.take<T>(source.n * source.k);
     if (T* dst = host(device)) {
       const MergedLayer rows(loader_.checkpoint_, layer, loader_.merging_threads_);
       if (weight.float_code) weight.tensor_scale = rows.tensor_scale();
       in_slices(source.n, 1, loader_.merging_threads_, [&](std::int64_t begin, std::int64_t end) {
-        for (std::int64_t i = begin; i < end; ++i) decode(rows, i, dst + i * source.k);
+        decode(rows, begin, end, dst + begin * source.k);
       });
     }
     return device;
@@ -326,9 +327,13 @@ class WeightLoader::Builder {
   template <typename T>
   T* merged_plain(const std::string& layer, const LinearSource& source, DType held) {
     const checkpoint::LoraLayer& lora = *loader_.checkpoint_.lora(layer);
-    return made_rows<T>(source.n, source.k, [&](std::int64_t row, std::span<float> out) {
-      checkpoint::merged_plain_row(loader_.checkpoint_, source, lora, row, held, out);
-    });
+    T* device = carver_.take<T>(source.n * source.k);
+    if (T* dst = host(device))
+      in_slices(source.n, 1, loader_.merging_threads_, [&](std::int64_t begin, std::int64_t end) {
+        checkpoint::merged_plain_rows(loader_.checkpoint_, source, lora, held, begin, end,
+                                      dst + begin * source.k);
+      });
+    return device;
   }
 
   static const checkpoint::RowCodec& rows_of(const LinearSource& source) {
