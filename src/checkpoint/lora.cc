@@ -2,6 +2,7 @@
 
 #include <algorithm>
 #include <array>
+#include <bit>
 #include <charconv>
 #include <cmath>
 #include <cstring>
@@ -94,6 +95,34 @@ class FileReading {
     return {file_.data(info), info.dtype};
   }
 
+  // The floats of a tensor that is to be applied: one that is no number would spoil every row it meets, and
+  // has no code to be merged into.
+  LoraTensor finite_floats(const io::TensorInfo& info) const {
+    constexpr std::int64_t kPiece = 1 << 14;
+    const LoraTensor tensor = floats(info);
+    std::vector<float> piece;
+    for (std::int64_t first = 0; first < info.elements(); first += kPiece) {
+      piece.resize(static_cast<std::size_t>(std::min(kPiece, info.elements() - first)));
+      tensor.read(first, piece);
+      if (!all_finite(piece)) refuse_element(info, first, piece);
+    }
+    return tensor;
+  }
+
+  // On the bits: no float is as large as infinity, and an integer maximum compiles to vector code.
+  static bool all_finite(std::span<const float> values) {
+    std::uint32_t largest = 0;
+    for (const float v : values) largest = std::max(largest, std::bit_cast<std::uint32_t>(v) & 0x7FFFFFFFu);
+    return largest < 0x7F800000u;
+  }
+
+  [[noreturn]] void refuse_element(const io::TensorInfo& info, std::int64_t first,
+                                   std::span<const float> values) const {
+    const auto bad = std::find_if(values.begin(), values.end(), [](float v) { return !std::isfinite(v); });
+    refuse(file_, info.name, Status::kBadFile,
+           fmt::format("element {} must be finite, got {}", first + (bad - values.begin()), *bad));
+  }
+
   void check_matrix(const io::TensorInfo& info) const {
     floats(info);
     if (info.shape.size() != 2 || info.elements() == 0)
@@ -102,16 +131,23 @@ class FileReading {
   }
 
   float scale_of(const Entry& entry, std::int64_t rank) const {
-    const auto ratio = [&](double alpha) {
-      return static_cast<float>(report_.strength * alpha / static_cast<double>(rank));
+    const auto ratio = [&](const std::string& key, double alpha) {
+      const auto scale = static_cast<float>(report_.strength * alpha / static_cast<double>(rank));
+      if (!std::isfinite(scale))
+        refuse(file_, key, Status::kBadFile,
+               fmt::format("strength {} times alpha {} over rank {} must be finite", report_.strength, alpha,
+                           rank));
+      return scale;
     };
-    if (entry.alpha != nullptr) return ratio(stored_alpha(*entry.alpha));
+    if (entry.alpha != nullptr) return ratio(entry.alpha->name, stored_alpha(*entry.alpha));
     if (file_.metadata().count(kBakedEntry) == 0)
       for (const char* name : kAlphaEntries)
         if (const auto found = file_.metadata().find(name); found != file_.metadata().end())
-          return ratio(metadata_alpha(name, found->second));
+          return ratio(metadata_key(name), metadata_alpha(name, found->second));
     return report_.strength;
   }
+
+  static std::string metadata_key(const char* name) { return fmt::format("__metadata__.{}", name); }
 
   double stored_alpha(const io::TensorInfo& info) const {
     const LoraTensor tensor = floats(info);
@@ -128,7 +164,7 @@ class FileReading {
     double alpha = 0;
     const auto [end, error] = std::from_chars(text.data(), text.data() + text.size(), alpha);
     if (error != std::errc() || end != text.data() + text.size() || !std::isfinite(alpha))
-      refuse(file_, fmt::format("__metadata__.{}", name), Status::kBadFile,
+      refuse(file_, metadata_key(name), Status::kBadFile,
              fmt::format("expected a number, got \"{}\"", io::printable(text)));
     return alpha;
   }
@@ -149,7 +185,8 @@ class FileReading {
     if (down.shape[1] != k) return skip(module, wrong_inputs(down.shape[1], *target, k));
     if (up.shape[0] != target->rows)
       return skip(module, fmt::format("{} outputs, the layer has {}", up.shape[0], target->rows));
-    layers[target->layer].pairs.push_back({floats(down), floats(up), rank, scale, *target});
+    claim(pairs_, down.name, *target);
+    layers[target->layer].pairs.push_back({finite_floats(down), finite_floats(up), rank, scale, *target});
     count_applied();
   }
 
@@ -164,15 +201,31 @@ class FileReading {
 
   void add_bias(const std::string& module, const io::TensorInfo& info,
                 std::map<std::string, LoraLayer>& layers) {
-    const LoraTensor values = floats(info);
+    floats(info);
     const LoraTarget* target = targets_.find(module);
     if (target == nullptr) return skip(info.name, "no linear layer of this network");
     if (base_.linear(target->layer).bias == nullptr) return skip(info.name, "the layer has no bias");
     if (info.shape != std::vector<std::int64_t>{target->rows})
       return skip(info.name,
                   fmt::format("shape {}, the bias has [{}]", shape_text(info.shape), target->rows));
-    layers[target->layer].biases.push_back({values, report_.strength, *target});
+    claim(biases_, info.name, *target);
+    layers[target->layer].biases.push_back({finite_floats(info), report_.strength, *target});
     count_applied();
+  }
+
+  struct Claim {
+    std::string key;
+    LoraTarget target;
+  };
+  // Which tensors of the file change which rows. The same layer in two spellings, or whole and in parts, is
+  // one difference written twice: their sum would be too strong, and which of them is meant is not known.
+  void claim(std::vector<Claim>& claims, const std::string& key, const LoraTarget& target) const {
+    for (const auto& [other, t] : claims)
+      if (t.layer == target.layer && t.first_row < target.first_row + target.rows &&
+          target.first_row < t.first_row + t.rows)
+        refuse(file_, key, Status::kBadFile,
+               fmt::format("changes the same rows of {} as {}", target.layer, io::printable(other)));
+    claims.push_back({key, target});
   }
 
   void count_applied() {
@@ -185,6 +238,7 @@ class FileReading {
   const LoraTargets& targets_;
   LoraReport report_;
   std::map<std::string, Entry> entries_;
+  std::vector<Claim> pairs_, biases_;  // a few hundred
 };
 
 }  // namespace

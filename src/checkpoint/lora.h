@@ -84,9 +84,10 @@ struct LoraReport {
 // The LoRAs of one run. Immutable and thread-safe; holds the files' mappings.
 class LoraSet {
  public:
-  // Reads headers and alphas; matrices stay on disk. Throws Error(kBadFile / kUnsupported), naming file, key
-  // and reason, for malformed files, for pairs without their other half or of two ranks, for adapters that
-  // are no LoRA, and for a file of which nothing applies.
+  // Reads every value that applies once, for ones that are not finite; keeps none. Throws Error(kBadFile /
+  // kUnsupported), naming file, key and reason, for malformed files, for pairs without their other half or of
+  // two ranks, for rows that one file changes twice, for adapters that are no LoRA, and for a file of which
+  // nothing applies.
   static std::shared_ptr<const LoraSet> open(const Checkpoint& base, std::span<const LoraRequest> requests,
                                              LoraMode mode);
 

@@ -40,7 +40,9 @@ constexpr std::array kRefused{
     std::pair{".reshape_weight"sv, "a head bank, which is not supported"sv},
     std::pair{".set_weight"sv, "a weight to replace the layer's, which is not supported"sv},
     std::pair{".lora_B.bias"sv, "a bias of B, which is not supported"sv},
-    std::pair{".lora_up.bias"sv, "a bias of B, which is not supported"sv}};
+    std::pair{".lora_B.default.bias"sv, "a bias of B, which is not supported"sv},
+    std::pair{".lora_up.bias"sv, "a bias of B, which is not supported"sv},
+    std::pair{".lora.up.bias"sv, "a bias of B, which is not supported"sv}};
 
 constexpr std::array kPrefixes{"base_model.model."sv, "model.diffusion_model."sv, "diffusion_model."sv,
                                "transformer."sv};
