@@ -1,6 +1,7 @@
 // `h3stream inspect`: what a checkpoint holds, and everything suspicious about it.
 #include <memory>
 #include <nlohmann/json.hpp>
+#include <optional>
 #include <string>
 
 #include "base/bytes.h"
@@ -8,6 +9,7 @@
 #include "checkpoint/formats.h"
 #include "checkpoint/report.h"
 #include "commands.h"
+#include "exec/weight_loader.h"
 #include "io/json.h"
 #include "log.h"
 #include "values.h"
@@ -88,7 +90,35 @@ void print_formats(const Report& report) {
   fmt::print("{:<11}{:<18}{:>7}  {:>12}\n", "all", "", "", bytes_text(total));
 }
 
-void print_text(const Report& report) {
+// Bytes of the weights as ops hold them, computing in bf16 on a device of its own.
+struct WeightBytes {
+  std::int64_t resident = 0;       // as long as the session
+  std::int64_t text = 0;           // once a run: text projection, the largest refiner block
+  std::int64_t blocks = 0;         // of the network: streamed in every step, or resident
+  std::int64_t largest_block = 0;  // what a slot for streaming takes
+};
+
+// Empty for a file that does not load.
+std::optional<WeightBytes> weight_bytes(const Report& report, const io::ReadOptions& options) {
+  if (report.refusal) return std::nullopt;
+  const auto checkpoint = checkpoint::Checkpoint::open(report.path, options);
+  const exec::WeightSizes sizes = exec::WeightLoader(checkpoint, DType::kBF16, false).sizes();
+  WeightBytes bytes{.resident = sizes.globals,
+                    .text = sizes.conditioning + sizes.largest_refiner_block,
+                    .largest_block = sizes.largest_block};
+  for (const std::int64_t block : sizes.blocks) bytes.blocks += block;
+  return bytes;
+}
+
+void print_weight_bytes(const WeightBytes& bytes) {
+  fmt::print("\n{:<36}{:>14}\n", "weights in memory, bf16 compute", "bytes");
+  fmt::print("{:<36}{:>14}\n", "resident", format_bytes(bytes.resident));
+  fmt::print("{:<36}{:>14}\n", "text and refiner, once a run", format_bytes(bytes.text));
+  fmt::print("{:<36}{:>14}\n", "blocks, streamed a step or resident", format_bytes(bytes.blocks));
+  fmt::print("{:<36}{:>14}\n", "largest block, a slot to stream by", format_bytes(bytes.largest_block));
+}
+
+void print_text(const Report& report, const std::optional<WeightBytes>& bytes) {
   fmt::print("file          {}\n", one_line(report.path));
   if (report.file_bytes > 0)
     fmt::print("size          {} bytes ({})\n", report.file_bytes, bytes_text(report.file_bytes));
@@ -97,6 +127,7 @@ void print_text(const Report& report) {
     fmt::print("metadata      {} = {}\n", io::printable(key), io::printable(value));
   print_spec(report);
   print_formats(report);
+  if (bytes) print_weight_bytes(*bytes);
   if (!report.findings.empty()) fmt::print("\n");
   for (const Finding& finding : report.findings)
     fmt::print("{:<8} {}\n", severity_name(finding.severity), one_line(finding.text));
@@ -110,7 +141,7 @@ ordered_json spec_json(const spec::ModelSpec& spec) {
   return out;
 }
 
-void print_json(const Report& report) {
+void print_json(const Report& report, const std::optional<WeightBytes>& bytes) {
   ordered_json out{{"file", report.path},
                    {"bytes", report.file_bytes},
                    {"trailing_bytes", report.trailing_bytes},
@@ -121,6 +152,7 @@ void print_json(const Report& report) {
                    {"config", nullptr},
                    {"quantised", report.quantised},
                    {"layers", ordered_json::array()},
+                   {"weights", nullptr},
                    {"findings", ordered_json::array()},
                    {"loads", !report.refusal},
                    {"refusal", nullptr}};
@@ -132,6 +164,12 @@ void print_json(const Report& report) {
   for (const FormatCount& entry : report.formats)
     out["layers"].push_back(
         {{"kind", entry.kind}, {"format", entry.format}, {"count", entry.count}, {"bytes", entry.bytes}});
+  if (bytes)
+    out["weights"] = {{"compute", "bf16"},
+                      {"resident_bytes", bytes->resident},
+                      {"text_bytes", bytes->text},
+                      {"block_bytes", bytes->blocks},
+                      {"largest_block_bytes", bytes->largest_block}};
   for (const Finding& finding : report.findings)
     out["findings"].push_back({{"severity", severity_name(finding.severity)}, {"text", finding.text}});
   if (report.refusal) out["refusal"] = *report.refusal;
@@ -140,10 +178,11 @@ void print_json(const Report& report) {
 
 int inspect(const Arguments& arguments) {
   const Report report = checkpoint::describe(arguments.file, arguments.options);
+  const std::optional<WeightBytes> bytes = weight_bytes(report, arguments.options);
   if (arguments.json)
-    print_json(report);
+    print_json(report, bytes);
   else
-    print_text(report);
+    print_text(report, bytes);
   return report.refusal ? kRefused : 0;
 }
 
@@ -173,7 +212,9 @@ void add_inspect(CLI::App& app, Run& run) {
   CLI::App* command = app.add_subcommand(
       "inspect", "Describe a checkpoint and list everything suspicious; exit code 2 if it cannot load");
   const auto arguments = std::make_shared<Arguments>();
-  CLI::Option* file = command->add_option("FILE", arguments->file, "Safetensors file")->check(not_empty());
+  CLI::Option* file =
+      command->add_option("FILE", arguments->file, "Safetensors file, or the .index.json of several")
+          ->check(not_empty());
   CLI::Option* formats = command->add_flag("--formats", arguments->formats,
                                            "List the weight formats and whether this build runs them");
   file->excludes(formats);
