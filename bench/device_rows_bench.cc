@@ -38,11 +38,35 @@ OpCase rms_norm_case(bool modulate) {
   return c;
 }
 
-OpCase gated_residual_case() {
-  OpCase c = row_case("gated_residual", kWidth, 6 * kWidth);
+OpCase residual_case(bool gate) {
+  OpCase c = row_case(gate ? "gated_residual" : "gated_residual, without gate", kWidth, 6 * kWidth);
   c.operands = {{Role::kInOut, 2 * kWidth}, {Role::kInput, 2 * kWidth}, {Role::kShared, 12 * kWidth}};
+  c.run = [=](kernels::Backend& backend, const std::vector<void*>& p, std::int64_t rows) {
+    backend.gated_residual({p[0], p[1], DType::kBF16, rows, kWidth, gate, modulation(p[2]), 2 * kWidth});
+  };
+  return c;
+}
+
+OpCase final_modulate_case() {
+  OpCase c = row_case("final_modulate", kWidth, 6 * kWidth);
+  c.operands = {{Role::kInput, 2 * kWidth},
+                {Role::kShared, 4 * kWidth, Fill::kF32},
+                {Role::kShared, 4 * kWidth, Fill::kF32},
+                {Role::kShared, 4 * kWidth, Fill::kF32},
+                {Role::kOutput, 4 * kWidth, Fill::kF32}};
   c.run = [](kernels::Backend& backend, const std::vector<void*>& p, std::int64_t rows) {
-    backend.gated_residual({p[0], p[1], DType::kBF16, rows, kWidth, true, modulation(p[2]), 2 * kWidth});
+    backend.final_modulate({p[0], static_cast<float*>(p[1]), static_cast<float*>(p[2]),
+                            static_cast<float*>(p[3]), false, static_cast<float*>(p[4]), DType::kBF16, rows,
+                            kWidth});
+  };
+  return c;
+}
+
+OpCase silu_case() {
+  OpCase c = row_case("silu", kF, 4 * kF);
+  c.operands = {{Role::kInput, 2 * kF}, {Role::kOutput, 2 * kF}};
+  c.run = [](kernels::Backend& backend, const std::vector<void*>& p, std::int64_t rows) {
+    backend.silu({p[0], p[1], DType::kBF16, rows * kF});
   };
   return c;
 }
@@ -56,12 +80,12 @@ OpCase swiglu_case() {
   return c;
 }
 
-OpCase swiglu_quantize_case() {
-  OpCase c = row_case("swiglu_quantize_rows, rotated", kF, 5 * kF);
+OpCase swiglu_quantize_case(std::int64_t group) {
+  OpCase c = row_case(group == 0 ? "swiglu_quantize_rows" : "swiglu_quantize_rows, rotated", kF, 5 * kF);
   c.operands = {{Role::kInput, 4 * kF}, {Role::kOutput, kF, Fill::kCodes}, {Role::kOutput, 4, Fill::kF32}};
-  c.run = [](kernels::Backend& backend, const std::vector<void*>& p, std::int64_t rows) {
+  c.run = [=](kernels::Backend& backend, const std::vector<void*>& p, std::int64_t rows) {
     backend.swiglu_quantize_rows(
-        {p[0], DType::kBF16, 256, static_cast<std::int8_t*>(p[1]), static_cast<float*>(p[2]), rows, kF});
+        {p[0], DType::kBF16, group, static_cast<std::int8_t*>(p[1]), static_cast<float*>(p[2]), rows, kF});
   };
   return c;
 }
@@ -77,13 +101,13 @@ OpCase quantize_case(std::int64_t width, std::int64_t group) {
   return c;
 }
 
-OpCase qkv_case() {
-  OpCase c = row_case("qkv_norm_rope", 3 * kInner, 12 * kInner);
+OpCase qkv_case(bool rotate) {
+  OpCase c = row_case(rotate ? "qkv_norm_rope" : "qkv_norm_rope, without rope", 3 * kInner, 12 * kInner);
   c.operands = {{Role::kInput, 6 * kInner},
                 {Role::kShared, 4 * 128, Fill::kF32},
                 {Role::kInput, kRopeBytes},
                 {Role::kOutput, 2 * 128, Fill::kBf16, 3 * kHeads}};
-  c.run = [](kernels::Backend& backend, const std::vector<void*>& p, std::int64_t rows) {
+  c.run = [=](kernels::Backend& backend, const std::vector<void*>& p, std::int64_t rows) {
     kernels::QkvArgs args;
     kernels::QkvArgs::Part* parts[] = {&args.q, &args.k, &args.v};
     for (std::int64_t i = 0; i < 3; ++i)
@@ -91,7 +115,7 @@ OpCase qkv_case() {
                    rows * 128};
     args.src_stride = 3 * kInner;
     args.q_weight = args.k_weight = static_cast<float*>(p[1]);
-    args.rope = p[2];
+    args.rope = rotate ? p[2] : nullptr;
     args.m = rows, args.heads = kHeads;
     backend.qkv_norm_rope(args);
   };
@@ -108,8 +132,10 @@ void bench_device_rows(Context& context) {
     context.backend().copy({dst, kCopyBytes, src, kCopyBytes, kCopyBytes, 1}, kernels::Queue::kCompute);
   };
   for (const OpCase& c :
-       {rms_norm_case(false), rms_norm_case(true), gated_residual_case(), qkv_case(), swiglu_case(),
-        quantize_case(5376, 0), quantize_case(5376, 256), quantize_case(7168, 256), swiglu_quantize_case()})
+       {rms_norm_case(false), rms_norm_case(true), final_modulate_case(), residual_case(true),
+        residual_case(false), qkv_case(true), qkv_case(false), swiglu_case(), silu_case(),
+        quantize_case(5376, 0), quantize_case(5376, 256), quantize_case(7168, 256), quantize_case(14336, 256),
+        swiglu_quantize_case(0), swiglu_quantize_case(256)})
     run_case(context, c, copy);
 }
 

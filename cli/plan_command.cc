@@ -6,6 +6,7 @@
 #include "base/error.h"
 #include "commands.h"
 #include "log.h"
+#include "lora_options.h"
 #include "plan_report.h"
 #include "sample/job.h"
 #include "values.h"
@@ -21,6 +22,7 @@ struct Arguments {
   std::vector<std::string> references;
   std::string model, format = "int8", form = "curve", compute = "bf16";
   std::string vram, ram, gpu = "auto", calibration;
+  LoraOptions loras;
   std::int64_t steps = 0;
   bool json = false;
 };
@@ -48,7 +50,9 @@ Machine find_machine(const Arguments& a) {
 class Planning {
  public:
   explicit Planning(const Arguments& arguments)
-      : arguments_(arguments), checkpoint_(open_checkpoint(arguments)), machine_(find_machine(arguments)) {
+      : arguments_(arguments),
+        checkpoint_(arguments.loras.apply(open_checkpoint(arguments))),
+        machine_(find_machine(arguments)) {
     budgets_.device_bytes = arguments.vram.empty() ? machine_.device_bytes : parse_bytes(arguments.vram);
     if (!arguments.ram.empty()) budgets_.ram_bytes = parse_bytes(arguments.ram);
   }
@@ -146,6 +150,7 @@ void add_model(CLI::App& command, Arguments& a) {
       command.add_option("-m,--model", a.model, "Checkpoint, safetensors; default: one that need not exist")
           ->check(not_empty())
           ->group("Model");
+  add_lora_options(command, a.loras);
   command.add_option("--format", a.format, "Weights of the block linears without --model: bf16 or int8")
       ->check(CLI::IsMember({"bf16", "int8"}))
       ->capture_default_str()

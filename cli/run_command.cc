@@ -122,12 +122,17 @@ class SamplingRun {
  public:
   explicit SamplingRun(const RunOptions& options)
       : options_(options),
-        checkpoint_(checkpoint::Checkpoint::open(options.model, {options.allow_trailing_bytes})),
+        checkpoint_(
+            options.loras.apply(checkpoint::Checkpoint::open(options.model, {options.allow_trailing_bytes}))),
         inputs_(sample::Inputs::open(options.inputs, checkpoint_.spec())),
         layout_(inputs_.job()),
         state_path_(sample::state_path(options.output)),
         settings_(sample::describe(options.job)) {
     settings_["model"] = sample::header_fingerprint(checkpoint_.file());
+    if (const checkpoint::LoraSet* loras = checkpoint_.loras()) {
+      settings_["loras"] = lora_settings(*loras);
+      settings_["lora_mode"] = checkpoint::lora_mode_name(loras->mode());
+    }
     settings_["inputs"] = sample::content_fingerprint(inputs_.file());
     if (!options.where.on_cpu()) settings_["kernels"] = backend::kernels_name(options.where);
   }

@@ -19,6 +19,7 @@ void add_files(CLI::App& command, RunOptions& options) {
   command.add_option("-o,--output", options.output, "Video and audio latents, safetensors")
       ->required()
       ->check(not_empty());
+  add_lora_options(command, options.loras);
   command.add_flag("--resume", options.resume,
                    "Go on from OUTPUT's state file, left by a run that was stopped");
   command.add_flag("--allow-trailing-bytes", options.allow_trailing_bytes,

@@ -6,6 +6,7 @@
 
 #include "backend/select.h"
 #include "exec/footprint.h"
+#include "lora_options.h"
 #include "sample/job.h"
 
 namespace h3s::cli {
@@ -19,6 +20,7 @@ struct RunOptions {
   std::string calibration;          // empty: what `calibrate` stored, else what the card promises
   int threads = 0;                  // 0: as many as the machine has
   bool resume = false, as_json = false, allow_trailing_bytes = false;
+  LoraOptions loras;
   sample::JobOptions job;
   exec::Dials dials;
   exec::Budgets budgets;

@@ -10,6 +10,7 @@
 #include "base/error.h"
 #include "commands.h"
 #include "log.h"
+#include "lora_options.h"
 #include "values.h"
 #include "verify/verify.h"
 
@@ -29,6 +30,7 @@ struct Options {
   std::string compute = "bf16", device = "auto";
   bool reference = false;
   verify::RandomJob random;
+  LoraOptions loras;
 };
 
 // The files named, and every .safetensors of the folders named, sorted.
@@ -130,7 +132,8 @@ std::vector<verify::Report> collect(const Options& options, const std::vector<ve
     verify::RandomJob random = options.random;
     random.compute = options.compute == "fp32" ? DType::kF32 : DType::kBF16;
     reports.push_back(verify::verify_model(
-        options.model, random, plans, [](const std::string& line) { log("{}", line); }, device));
+        options.loras.apply(checkpoint::Checkpoint::open(options.model)), random, plans,
+        [](const std::string& line) { log("{}", line); }, device));
     if (!options.as_json) print(reports.back());
   }
   return reports;
@@ -139,6 +142,8 @@ std::vector<verify::Report> collect(const Options& options, const std::vector<ve
 int run_verify(const Options& options) {
   if (options.golden.empty() && options.model.empty())
     fail(Status::kInvalidArgument, "[verify] expected --golden PATH... or --model FILE");
+  if (options.model.empty() && !options.loras.files.empty())
+    fail(Status::kInvalidArgument, "[verify] --lora needs --model");
   const spec::JobSpec& job = options.random.job;
   if (job.latent_t * job.latent_h * job.latent_w > 4 * kMaxTokens)  // 2 x 2 values a token
     fail(Status::kInvalidArgument, "[verify] {} x {} x {} latents are more than {} tokens", job.latent_t,
@@ -170,6 +175,7 @@ void add_verify(CLI::App& app, Run& run) {
   command->add_option("--golden", options->golden, "Reference files, or folders of them")->check(not_empty());
   command->add_option("--model", options->model, "A checkpoint: run a random job under every plan")
       ->check(not_empty());
+  add_lora_options(*command, options->loras);
   command->add_option("--plans", options->plans, "Plans to compare: few (3), some (8), all (29)")
       ->capture_default_str()
       ->check(CLI::IsMember({"few", "some", "all"}));

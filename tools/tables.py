@@ -126,10 +126,34 @@ def blocks_h200():
                       "yes" if row["output_sha256"] == rows[0]["output_sha256"] else "no"] for row in rows])
 
 
+def budgets_h200():
+    result = json.loads((RESULTS / "budgets-h200.json").read_text())
+    rows, first = [], {}
+    for row in result["rows"]:
+        memory, seen = row["memory"], row["seen"]
+        base = first.setdefault(row["clip"], row)
+        driver = seen.get("device_bytes") or seen["device_used_bytes"]
+        resident = seen["anonymous_bytes"] + memory["pinned"]["peak_bytes"]
+        rows.append([f"{row['tokens']:,}", budget_of(row["arguments"]), row["plan"].split(" q=")[0], size(memory["device"]["planned_bytes"]), size(driver),
+                     size(resident), f"{row['traffic_bytes'] / 1e9:,.1f}", f"{row['seconds_per_step']:.3f}",
+                     f"{row['seconds_per_step'] / base['seconds_per_step']:.3f}", row["steps"],
+                     f"{row['planned_seconds']:.2f}", f"{row['seconds']:.2f}", f"{100 * (row['planned_seconds'] / row['seconds'] - 1):+.1f} %",
+                     "yes" if row["output_sha256"] == base["output_sha256"] else "NO"])
+    commits = sorted({row["commit"] for row in result["rows"]}) if "commit" in result["rows"][0] else [result["commit"]]
+    note = f"{result['device']}, {result['layers']} blocks of real width, int8; `{result['command']}` at {', '.join(commits)}."
+    return markdown(["tokens", "budget", "schedule", "device planned", "driver's peak", "RSS + pinned", "GB a step", "s/step", "x first",
+                     "steps", "planned, s", "took, s", "error", "equal"], rows) + "\n\n" + note
+
+
+def budget_of(arguments):
+    words = arguments.split()
+    return words[words.index("--vram") + 1] if "--vram" in words else "none, resident" if "resident" in words else "none"
+
+
 TABLES = [("README.md", "runs", runs), ("docs/memory.md", "memory", memory),
           ("docs/hardware.md", "attention-h200", attention_h200), ("docs/hardware.md", "linear-h200", linear_h200),
           ("docs/hardware.md", "rows-h200", device_rows("rows")), ("docs/hardware.md", "block-h200", block_h200),
-          ("docs/hardware.md", "blocks-h200", blocks_h200),
+          ("docs/hardware.md", "blocks-h200", blocks_h200), ("docs/hardware.md", "budgets-h200", budgets_h200),
           ("docs/cpu-backend.md", "bench-1core", bench("cpu-zen5-1core.json")),
           ("docs/cpu-backend.md", "bench-1core-haswell", bench("cpu-zen5-1core-openblas-haswell.json")),
           ("docs/cpu-backend.md", "bench-2core", bench("cpu-zen5-2core.json"))]

@@ -151,6 +151,12 @@ Checkpoint Checkpoint::open(const std::string& path, const io::ReadOptions& opti
   return checkpoint;
 }
 
+Checkpoint Checkpoint::with_loras(std::span<const LoraRequest> requests, LoraMode mode) const {
+  Checkpoint checkpoint = *this;
+  checkpoint.loras_ = LoraSet::open(*this, requests, mode);
+  return checkpoint;
+}
+
 LinearSource Checkpoint::linear(const std::string& layer) const {
   const auto found = linears_.find(layer);
   if (found == linears_.end()) fail(Status::kInvalidArgument, "{}: {}: no such layer", file_.path(), layer);

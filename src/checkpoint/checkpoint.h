@@ -5,9 +5,11 @@
 
 #include <cstdint>
 #include <map>
+#include <memory>
 #include <string>
 #include <vector>
 
+#include "checkpoint/lora.h"
 #include "io/safetensors.h"
 #include "spec/model_spec.h"
 
@@ -65,6 +67,15 @@ class Checkpoint {
   // planning. `format` is kBF16 or kInt8Tensorwise; otherwise throws Error(kInvalidArgument).
   static Checkpoint without_data(const spec::ModelSpec& spec, WeightFormat format);
 
+  // This checkpoint with LoRAs, which a session then applies; this one stays without. Throws as
+  // LoraSet::open.
+  Checkpoint with_loras(std::span<const LoraRequest> requests, LoraMode mode) const;
+  const LoraSet* loras() const { return loras_.get(); }  // null: none
+  // Null: nothing changes the layer.
+  const LoraLayer* lora(const std::string& layer) const {
+    return loras_ == nullptr ? nullptr : loras_->find(layer);
+  }
+
   bool has_data() const { return file_.has_data(); }
   const io::SafetensorsReader& file() const { return file_; }
   const std::string& prefix() const { return prefix_; }  // "", "model.diffusion_model." or "diffusion_model."
@@ -85,6 +96,7 @@ class Checkpoint {
   spec::ModelSpec spec_;
   bool quantised_ = false;
   std::map<std::string, LinearSource> linears_;  // by layer, every one checked at open()
+  std::shared_ptr<const LoraSet> loras_;
 };
 
 }  // namespace h3s::checkpoint

@@ -7,6 +7,7 @@
 #include "base/block_scale.h"
 #include "base/error.h"
 #include "base/float8.h"
+#include "checkpoint/draw.h"
 #include "checkpoint/formats.h"
 #include "checkpoint/quantize_int8.h"
 #include "checkpoint/quantize_w4a8.h"
@@ -110,8 +111,7 @@ void LayerEncoder::choose(float largest) {
       add("weight_s_rel", DType::kF8E4M3, {n, k / kW4A8Group});
       add("weight_s_channel", DType::kF32, {n});
       add("weight_codebook", DType::kF32, {std::ssize(kW4A8Codebook)});
-      for (std::size_t i = 0; i < kW4A8Codebook.size(); ++i)
-        set_float(2, static_cast<std::int64_t>(i), kW4A8Codebook[i]);
+      use_levels(kW4A8Codebook);
       tag_ = fmt::format(R"({{"format": "asym_w4a8_int8", "group_size": {}, "convrot_groupsize": {}}})",
                          kW4A8Group, rotate_group);
       return;
@@ -125,6 +125,23 @@ void LayerEncoder::choose(float largest) {
       fail(Status::kInvalidArgument, "[encode] expected a quantised weight format, got {}",
            weight_format_name(format_));
   }
+}
+
+void LayerEncoder::draw_codes(std::uint32_t seed, std::int64_t first_row) {
+  draw_seed_ = seed;
+  drawn_row_ = first_row;
+}
+
+void LayerEncoder::use_levels(const std::array<float, 16>& levels) {
+  H3S_ASSERT(format_ == WeightFormat::kAsymW4A8);
+  levels_ = levels;
+  for (std::size_t i = 0; i < levels.size(); ++i) set_float(2, static_cast<std::int64_t>(i), levels[i]);
+}
+
+// To a number of F: the nearest, or the one drawn for the element.
+template <typename F>
+float LayerEncoder::rounded(float x, std::uint64_t idx) const {
+  return draws() ? drawn_small<F>(x, draw(draw_seed_, idx)) : round_small<F>(x);
 }
 
 bool LayerEncoder::needs_largest(WeightFormat format) {
@@ -165,15 +182,19 @@ void LayerEncoder::set_byte(std::size_t companion, std::int64_t idx, std::uint8_
 void LayerEncoder::int8_row(std::int64_t row_idx, std::span<const BF16> row, std::byte* out,
                             std::span<float> scratch) {
   auto* codes = reinterpret_cast<std::int8_t*>(out);
-  set_float(0, row_idx, quantize_int8_row(row, rotate_group_, {codes, row.size()}, scratch));
+  set_float(
+      0, row_idx,
+      quantize_int8_row(row, rotate_group_, {codes, row.size()}, scratch, draw_seed_, element(row_idx)));
 }
 
 // Multiplied by the bf16 reciprocal of the scale, rounded to bf16 before the code.
 template <typename F>
-void LayerEncoder::float8_row(std::int64_t, std::span<const BF16> row, std::byte* out, std::span<float>) {
+void LayerEncoder::float8_row(std::int64_t row_idx, std::span<const BF16> row, std::byte* out,
+                              std::span<float>) {
   const float inverse = tensor_scale_ > 0 ? round_to<BF16>(1.0f / tensor_scale_) : 0.0f;
   for (std::size_t i = 0; i < row.size(); ++i)
-    out[i] = std::byte{small_code<F>(round_small<F>(round_to<BF16>(to_float(row[i]) * inverse)))};
+    out[i] = std::byte{
+        small_code<F>(rounded<F>(round_to<BF16>(to_float(row[i]) * inverse), element(row_idx) + i))};
 }
 
 void LayerEncoder::mxfp8_row(std::int64_t row_idx, std::span<const BF16> row, std::byte* out,
@@ -186,7 +207,8 @@ void LayerEncoder::mxfp8_row(std::int64_t row_idx, std::span<const BF16> row, st
     const int e = mx_exponent(largest_magnitude(scratch.subspan(first, static_cast<std::size_t>(count))));
     set_byte(0, swizzled_offset(row_idx, i / kMxBlock, columns), static_cast<std::uint8_t>(e + 127));
     for (std::size_t j = first; j < first + static_cast<std::size_t>(count); ++j)
-      out[j] = std::byte{small_code<E4M3>(round_small<E4M3>(scratch[j] * std::ldexp(1.0f, -e)))};
+      out[j] =
+          std::byte{small_code<E4M3>(rounded<E4M3>(scratch[j] * std::ldexp(1.0f, -e), element(row_idx) + j))};
   }
 }
 
@@ -202,7 +224,8 @@ void LayerEncoder::nvfp4_row(std::int64_t row_idx, std::span<const BF16> row, st
     set_byte(0, swizzled_offset(row_idx, i / kNvfp4Block, columns), small_code<E4M3>(block));
     const float step = tensor_scale_ * block;
     for (std::size_t j = first; j < first + static_cast<std::size_t>(count); ++j) {
-      const unsigned code = step > 0 ? small_code<E2M1>(round_small<E2M1>(scratch[j] / step)) : 0u;
+      const unsigned code =
+          step > 0 ? small_code<E2M1>(rounded<E2M1>(scratch[j] / step, element(row_idx) + j)) : 0u;
       out[j / 2] |= static_cast<std::byte>(j % 2 == 0 ? code << 4 : code);
     }
   }
@@ -213,7 +236,7 @@ void LayerEncoder::w4a8_row(std::int64_t row_idx, std::span<const BF16> row, std
   widen_rotated(row, rotate_group_, scratch);
   std::vector<std::int8_t> codes(row.size());
   std::vector<std::uint8_t> relative(row.size() / kW4A8Group);
-  set_float(1, row_idx, quantize_w4a8_row(scratch, codes, relative));
+  set_float(1, row_idx, quantize_w4a8_row(scratch, codes, relative, levels_, {draw_seed_, element(row_idx)}));
   for (std::size_t g = 0; g < relative.size(); ++g)
     set_byte(0, row_idx * std::ssize(relative) + static_cast<std::int64_t>(g), relative[g]);
   pack_low_first(codes, out);
@@ -227,9 +250,12 @@ void LayerEncoder::w4a4_row(std::int64_t row_idx, std::span<const BF16> row, std
   const float scale = round_to<BF16>(peak / 7.0f);
   set_float(0, row_idx, scale);
   std::vector<std::int8_t> codes(row.size());
-  for (std::size_t i = 0; i < codes.size(); ++i)
-    codes[i] =
-        static_cast<std::int8_t>(std::clamp(std::nearbyint(round_to<BF16>(scratch[i] / scale)), -7.0f, 7.0f));
+  for (std::size_t i = 0; i < codes.size(); ++i) {
+    const float quotient = round_to<BF16>(scratch[i] / scale);
+    const float u = draws() ? round_to<BF16>(draw(draw_seed_, element(row_idx) + i)) : 0.0f;
+    const float code = draws() ? std::floor(round_to<BF16>(quotient + u)) : std::nearbyint(quotient);
+    codes[i] = static_cast<std::int8_t>(std::clamp(code, -7.0f, 7.0f));
+  }
   pack_low_first(codes, out);
 }
 

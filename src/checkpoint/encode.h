@@ -1,6 +1,7 @@
 // Weight quantisers: a bf16 matrix to the tensors of a quantised layer, in the portable form of each format.
 #pragma once
 
+#include <array>
 #include <cstdint>
 #include <span>
 #include <string>
@@ -22,6 +23,12 @@ class LayerEncoder {
   LayerEncoder(WeightFormat format, std::int64_t n, std::int64_t k, std::int64_t rotate_group, float largest,
                bool full_precision = false);
 
+  // From now on codes are drawn (draw.h), the first row to encode being row `first_row` of the layer whose
+  // seed this is.
+  void draw_codes(std::uint32_t seed, std::int64_t first_row);
+  // asym_w4a8_int8: in place of the fixed ones; ascending.
+  void use_levels(const std::array<float, 16>& levels);
+
   // True when the scale of the whole matrix has to be known before the first row.
   static bool needs_largest(WeightFormat format);
 
@@ -32,6 +39,7 @@ class LayerEncoder {
   }                                                      // n, padded where the format pads; those are zero
   std::int64_t row_bytes() const { return row_bytes_; }  // of a row of the stored weight
   const std::string& tag() const { return tag_; }
+  float tensor_scale() const { return tensor_scale_; }  // fp8, nvfp4: of the whole matrix
 
   // row [k]; `out` [row_bytes()] starts as zeros; `scratch` [k].
   void encode_row(std::int64_t row_idx, std::span<const BF16> row, std::byte* out, std::span<float> scratch);
@@ -49,6 +57,12 @@ class LayerEncoder {
 
   void choose(float largest);
   void add(const char* suffix, DType dtype, std::vector<std::int64_t> shape);
+  bool draws() const { return draw_seed_ != 0; }
+  std::uint64_t element(std::int64_t row_idx) const {
+    return static_cast<std::uint64_t>((drawn_row_ + row_idx) * k_);
+  }
+  template <typename F>
+  float rounded(float x, std::uint64_t idx) const;
   void set_float(std::size_t companion, std::int64_t idx, float value);
   void set_byte(std::size_t companion, std::int64_t idx, std::uint8_t value);
   void int8_row(std::int64_t row_idx, std::span<const BF16> row, std::byte* out, std::span<float> scratch);
@@ -63,6 +77,9 @@ class LayerEncoder {
   std::int64_t n_, k_, rotate_group_;
   std::int64_t stored_rows_ = 0, row_bytes_ = 0;
   float tensor_scale_ = 0;
+  std::uint32_t draw_seed_ = 0;  // 0: nearest codes
+  std::int64_t drawn_row_ = 0;
+  std::array<float, 16> levels_{};
   std::string tag_;
   EncodeRow encode_ = nullptr;
   std::vector<Companion> companions_;

@@ -1,5 +1,6 @@
 // mxfp8: e4m3 numbers with a power of two for every 32 columns; rows and columns padded to 32.
 #include "base/float8.h"
+#include "checkpoint/code_table.h"
 #include "checkpoint/formats.h"
 #include "checkpoint/swizzle.h"
 
@@ -9,21 +10,25 @@ namespace {
 constexpr std::int64_t kBlock = 32;
 constexpr std::int64_t kPadding = 32;
 
-void dequantize(const StoredLayer& layer, std::int64_t row, DType, float* out) {
+template <typename T, typename Convert>
+void decode(const StoredLayer& layer, std::int64_t row, T* out, Convert convert) {
   const std::int64_t k = layer.source.k, columns = layer.source.scale->shape[1];
   const std::byte* codes = layer.weight + row * round_up(k, kPadding);
+  const auto& numbers = value_table<e4m3_value, 256>();
   for (std::int64_t i = 0; i < k; i += kBlock) {
     const float scale =
         e8m0_value(std::to_integer<std::uint8_t>(layer.scale[swizzled_offset(row, i / kBlock, columns)]));
     for (std::int64_t j = i; j < std::min(k, i + kBlock); ++j)
-      out[j] = e4m3_value(std::to_integer<std::uint8_t>(codes[j])) * scale;
+      out[j] = convert(numbers[std::to_integer<std::size_t>(codes[j])] * scale);
   }
 }
 
+void dequantize(const StoredLayer& layer, std::int64_t row, DType, float* out) {
+  decode(layer, row, out, [](float v) { return v; });
+}
+
 void values(const StoredLayer& layer, std::int64_t row, BF16* out) {
-  std::vector<float> exact(static_cast<std::size_t>(layer.source.k));
-  dequantize(layer, row, DType::kF32, exact.data());
-  for (std::size_t i = 0; i < exact.size(); ++i) out[i] = to_bf16(exact[i]);
+  decode(layer, row, out, to_bf16);
 }
 
 }  // namespace

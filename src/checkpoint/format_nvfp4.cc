@@ -1,6 +1,7 @@
 // nvfp4: e2m1 numbers, the even column in the high half of a byte; an e4m3 scale for every 16 columns and one
 // scale for the whole weight; rows and columns padded to 16.
 #include "base/float8.h"
+#include "checkpoint/code_table.h"
 #include "checkpoint/formats.h"
 #include "checkpoint/swizzle.h"
 
@@ -15,12 +16,16 @@ template <typename T, typename Factor, typename Convert>
 void decode(const StoredLayer& layer, std::int64_t row, T* out, Factor factor, Convert convert) {
   const std::int64_t k = layer.source.k, columns = layer.source.scale->shape[1];
   const std::byte* packed = layer.weight + row * round_up(k, kPadding) / 2;
+  const auto& numbers = value_table<e2m1_value, 16>();
+  const auto& scales = value_table<e4m3_value, 256>();
   for (std::int64_t i = 0; i < k; i += kBlock) {
-    const float scale = factor(
-        e4m3_value(std::to_integer<std::uint8_t>(layer.scale[swizzled_offset(row, i / kBlock, columns)])));
+    const float scale =
+        factor(scales[std::to_integer<std::size_t>(layer.scale[swizzled_offset(row, i / kBlock, columns)])]);
+    std::array<T, 16> scaled;  // what each code is in this block
+    for (std::size_t code = 0; code < scaled.size(); ++code) scaled[code] = convert(numbers[code] * scale);
     for (std::int64_t j = i; j < std::min(k, i + kBlock); ++j) {
-      const auto byte = std::to_integer<std::uint8_t>(packed[j / 2]);
-      out[j] = convert(e2m1_value(j % 2 == 0 ? byte >> 4 : byte & 0xF) * scale);
+      const auto byte = std::to_integer<std::size_t>(packed[j / 2]);
+      out[j] = scaled[j % 2 == 0 ? byte >> 4 : byte & 0xF];
     }
   }
 }

@@ -5,6 +5,7 @@
 #include <cmath>
 
 #include "base/error.h"
+#include "checkpoint/draw.h"
 
 namespace h3s::checkpoint {
 namespace {
@@ -54,7 +55,7 @@ void rotate_row(std::span<float> row, std::int64_t group) {
 }
 
 float quantize_int8_row(std::span<const BF16> row, std::int64_t group, std::span<std::int8_t> codes,
-                        std::span<float> scratch) {
+                        std::span<float> scratch, std::uint32_t draw_seed, std::uint64_t first_idx) {
   H3S_ASSERT(codes.size() == row.size() && scratch.size() >= row.size());
   const std::span<float> rotated = scratch.first(row.size());
   for (std::size_t i = 0; i < row.size(); ++i) rotated[i] = to_float(row[i]);
@@ -63,7 +64,11 @@ float quantize_int8_row(std::span<const BF16> row, std::int64_t group, std::span
   const float scale = std::max(max_magnitude(rotated) / 127.0f, kMinScale);
   const float divisor = round_to<BF16>(scale);  // above 0: kMinScale is a normal bf16 number's size
   for (std::size_t i = 0; i < row.size(); ++i) {
-    const float code = round_even(round_to<BF16>(rotated[i] / divisor));
+    const float quotient = round_to<BF16>(rotated[i] / divisor);
+    const float code =
+        draw_seed == 0
+            ? round_even(quotient)
+            : std::floor(round_to<BF16>(quotient + round_to<BF16>(draw(draw_seed, first_idx + i))));
     codes[i] = static_cast<std::int8_t>(std::clamp(code, -128.0f, 127.0f));
   }
   return scale;

@@ -20,9 +20,11 @@ void rotate_row(std::span<float> row, std::int64_t group);
 // One row [K] of a bf16 weight to codes [K]; returns the scale. `scratch` holds K values.
 //   v = bf16(rotated w); a = max |v|; s = max(a / 127, 1e-30); code = clamp(rne(bf16(v / bf16(s))), -128,
 //   127).
-// Rows are independent. Finite inputs only.
+// Rows are independent. Finite inputs only. With a `draw_seed` other than 0 the code is drawn instead, as a
+// GPU does after a LoRA: code = clamp(floor(bf16(bf16(v / bf16(s)) + bf16(u))), -128, 127), u =
+// draw(draw_seed, first_idx + column).
 float quantize_int8_row(std::span<const BF16> row, std::int64_t group, std::span<std::int8_t> codes,
-                        std::span<float> scratch);
+                        std::span<float> scratch, std::uint32_t draw_seed = 0, std::uint64_t first_idx = 0);
 
 // The inverse, unrounded: out[K] = rotated (code * scale), products and sums in float.
 void dequantize_int8_row(std::span<const std::int8_t> codes, float scale, std::int64_t group,

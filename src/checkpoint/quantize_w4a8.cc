@@ -6,6 +6,7 @@
 
 #include "base/error.h"
 #include "base/float8.h"
+#include "checkpoint/draw.h"
 
 namespace h3s::checkpoint {
 namespace {
@@ -43,12 +44,12 @@ struct Group {
   std::array<float, kGroup> levels;  // of the codes chosen
 };
 
-Group fit(const float* w) {
+Group fit(const Levels& codebook, const float* w) {
   Group group{kSmallest, {}};
   for (std::size_t i = 0; i < kGroup; ++i) group.scale = std::max(group.scale, std::abs(w[i]));
   const auto assign = [&] {
     for (std::size_t i = 0; i < kGroup; ++i)
-      group.levels[i] = kW4A8Codebook[nearest(kW4A8Codebook, w[i] / group.scale)];
+      group.levels[i] = codebook[nearest(codebook, w[i] / group.scale)];
   };
   assign();
   for (int r = 0; r < kRefinements; ++r) {
@@ -59,15 +60,28 @@ Group fit(const float* w) {
   return group;
 }
 
+// The neighbour of x that u chooses; of equal levels the first.
+std::size_t drawn(const Levels& levels, float x, float u) {
+  const auto first = [&](float level) {
+    return static_cast<std::size_t>(std::lower_bound(levels.begin(), levels.end(), level) - levels.begin());
+  };
+  const auto above = std::upper_bound(levels.begin(), levels.end(), x);
+  if (above == levels.begin()) return 0;
+  const float lower = *(above - 1);
+  if (above == levels.end() || !(x > lower + u * (*above - lower))) return first(lower);
+  return first(*above);
+}
+
 }  // namespace
 
 float quantize_w4a8_row(std::span<const float> row, std::span<std::int8_t> codes,
-                        std::span<std::uint8_t> relative) {
+                        std::span<std::uint8_t> relative, const std::array<float, 16>& codebook,
+                        const W4A8Draw& draw) {
   H3S_ASSERT(codes.size() == row.size() && relative.size() * kGroup == row.size());
   std::vector<float> scales(relative.size());
   float largest = 0;
   for (std::size_t g = 0; g < scales.size(); ++g) {
-    const Group group = fit(row.data() + g * kGroup);
+    const Group group = fit(codebook, row.data() + g * kGroup);
     scales[g] = group.scale;
     for (const float level : group.levels) largest = std::max(largest, std::abs(level * group.scale));
   }
@@ -77,9 +91,11 @@ float quantize_w4a8_row(std::span<const float> row, std::span<std::int8_t> codes
     relative[g] = small_code<E4M3>(rounded);
     Levels levels;
     for (std::size_t i = 0; i < levels.size(); ++i)
-      levels[i] = std::clamp(std::nearbyint(kW4A8Codebook[i] * rounded), -127.0f, 127.0f);
+      levels[i] = std::clamp(std::nearbyint(codebook[i] * rounded), -127.0f, 127.0f);
     for (std::size_t i = g * kGroup; i < (g + 1) * kGroup; ++i)
-      codes[i] = static_cast<std::int8_t>(nearest(levels, row[i] / channel));
+      codes[i] = static_cast<std::int8_t>(
+          draw.seed == 0 ? nearest(levels, row[i] / channel)
+                         : drawn(levels, row[i] / channel, checkpoint::draw(draw.seed, draw.first_idx + i)));
   }
   return channel;
 }

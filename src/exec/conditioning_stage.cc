@@ -11,10 +11,11 @@ using kernels::Queue;
 
 namespace {
 
-std::int64_t text_scratch_bytes(const spec::ModelSpec& spec, std::int64_t text_len, const Dials& dials) {
+std::int64_t text_scratch_bytes(const spec::ModelSpec& spec, std::int64_t text_len, const Dials& dials,
+                                std::int64_t low_rank_row_bytes) {
   model::Carver carver;
   model::QuantScratch::take_with_numbers(carver, effective_dials(dials, spec, text_len).kv_chunk,
-                                         spec.text_dim);
+                                         spec.text_dim, low_rank_row_bytes);
   return carver.used_bytes();
 }
 
@@ -27,7 +28,10 @@ ConditioningStage::ConditioningStage(Context context, const spec::ModelSpec& spe
       compute_(compute),
       sequence_(context, spec, compute, text_len, dials,
                 {.input_peaks = loader.sizes().blocks_need_peaks || loader.sizes().text_needs_peak,
-                 .extra_scratch_bytes = text_scratch_bytes(spec, text_len, dials)}),
+                 .extra_scratch_bytes =
+                     text_scratch_bytes(spec, text_len, dials, loader.sizes().low_rank_row_bytes),
+                 .low_rank_row_bytes = loader.sizes().low_rank_row_bytes}),
+      low_rank_row_bytes_(loader.sizes().low_rank_row_bytes),
       text_rows_(context, sequence_.dials().kv_chunk * spec.text_dim * element_bytes(compute), "text rows"),
       slot_(context, loader.sizes().conditioning, "text projection"),
       drain_(context) {}
@@ -70,7 +74,7 @@ void ConditioningStage::project_text(const float* text) {
     auto* written = static_cast<std::byte*>(sequence_.x().write(start, rows));
     context_.in_pieces(Stage::kProject, rows, [&](std::int64_t first, std::int64_t count) {
       model::Carver carver(sequence_.scratch());
-      const auto quant = model::QuantScratch::take_with_numbers(carver, count, width);
+      const auto quant = model::QuantScratch::take_with_numbers(carver, count, width, low_rank_row_bytes_);
       const auto input = model::prepare_input(context_.backend, weight, uploaded + first * row_bytes,
                                               compute_, width, count, quant, peak);
       model::linear(context_.backend, weight, input, written + first * sequence_.x().row_bytes(), compute_,

@@ -32,6 +32,7 @@ class ConditioningStage {
   const spec::ModelSpec& spec_;
   DType compute_;
   Sequence sequence_;
+  std::int64_t low_rank_row_bytes_;
   UploadRing text_rows_;
   WeightSlot slot_;
   model::ConditioningWeights weights_;

@@ -34,17 +34,20 @@ struct EmbedStage::Source {
   }
 };
 
-EmbedStage::EmbedStage(Context context, const spec::ModelSpec& spec, DType compute, std::int64_t chunk_rows)
+EmbedStage::EmbedStage(Context context, const spec::ModelSpec& spec, DType compute, std::int64_t chunk_rows,
+                       std::int64_t low_rank_row_bytes)
     : context_(context),
       spec_(spec),
       compute_(compute),
       chunk_rows_(chunk_rows),
+      low_rank_row_bytes_(low_rank_row_bytes),
       rows_(context, chunk_rows * row_columns(spec) * static_cast<std::int64_t>(sizeof(float)),
             "patch rows") {}
 
-std::int64_t EmbedStage::scratch_bytes(const spec::ModelSpec& spec, std::int64_t chunk_rows) {
+std::int64_t EmbedStage::scratch_bytes(const spec::ModelSpec& spec, std::int64_t chunk_rows,
+                                       std::int64_t low_rank_row_bytes) {
   model::Carver carver;
-  model::QuantScratch::take(carver, chunk_rows, row_columns(spec));
+  model::QuantScratch::take(carver, chunk_rows, row_columns(spec), low_rank_row_bytes);
   return carver.used_bytes();
 }
 
@@ -69,9 +72,9 @@ void EmbedStage::project_rows(const spec::Segment& segment, const Source& source
     auto* written = static_cast<std::byte*>(x.write(row, rows));
     context_.in_pieces(Stage::kProject, rows, [&](std::int64_t first, std::int64_t count) {
       model::Carver carver(scratch);
+      const auto quant = model::QuantScratch::take(carver, count, source.columns, low_rank_row_bytes_);
       const auto input = model::prepare_input(context_.backend, weight, uploaded + first * source.columns,
-                                              DType::kF32, source.columns, count,
-                                              model::QuantScratch::take(carver, count, source.columns));
+                                              DType::kF32, source.columns, count, quant);
       model::linear(context_.backend, weight, input, written + first * x.row_bytes(), compute_, spec_.hidden);
     });
     x.done_dirty();

@@ -13,7 +13,8 @@ namespace h3s::exec {
 
 class EmbedStage {
  public:
-  EmbedStage(Context context, const spec::ModelSpec& spec, DType compute, std::int64_t chunk_rows);
+  EmbedStage(Context context, const spec::ModelSpec& spec, DType compute, std::int64_t chunk_rows,
+             std::int64_t low_rank_row_bytes);
 
   // video_in, audio_in as in Session::forward. Patch projections run in f32 and round once to the compute
   // type.
@@ -21,7 +22,8 @@ class EmbedStage {
            const float* video_in, const float* audio_in, RowStore& refined, RowStore& x, void* scratch);
 
   // Device scratch run() needs.
-  static std::int64_t scratch_bytes(const spec::ModelSpec& spec, std::int64_t chunk_rows);
+  static std::int64_t scratch_bytes(const spec::ModelSpec& spec, std::int64_t chunk_rows,
+                                    std::int64_t low_rank_row_bytes);
 
  private:
   struct Source;
@@ -32,7 +34,7 @@ class EmbedStage {
   Context context_;
   const spec::ModelSpec& spec_;
   DType compute_;
-  std::int64_t chunk_rows_;
+  std::int64_t chunk_rows_, low_rank_row_bytes_;
   UploadRing rows_;
 };
 

@@ -22,24 +22,28 @@ struct OutputStage::Scratch {
   float* h = nullptr;    // [rows, D]
   float* out = nullptr;  // [rows, columns]
   model::QuantScratch quant;
-  Scratch(model::Carver& carver, const spec::ModelSpec& spec, std::int64_t rows)
+  Scratch(model::Carver& carver, const spec::ModelSpec& spec, std::int64_t rows,
+          std::int64_t low_rank_row_bytes)
       : h(carver.take<float>(rows * spec.hidden)),
         out(carver.take<float>(rows * head_columns(spec))),
-        quant(model::QuantScratch::take(carver, rows, spec.hidden)) {}
+        quant(model::QuantScratch::take(carver, rows, spec.hidden, low_rank_row_bytes)) {}
 };
 
-OutputStage::OutputStage(Context context, const spec::ModelSpec& spec, DType compute, std::int64_t chunk_rows)
+OutputStage::OutputStage(Context context, const spec::ModelSpec& spec, DType compute, std::int64_t chunk_rows,
+                         std::int64_t low_rank_row_bytes)
     : context_(context),
       spec_(spec),
       compute_(compute),
       chunk_rows_(chunk_rows),
+      low_rank_row_bytes_(low_rank_row_bytes),
       rows_(context.accountant.allocate(
           mem::Space::kPinned, chunk_rows * head_columns(spec) * static_cast<std::int64_t>(sizeof(float)),
           "output rows")) {}
 
-std::int64_t OutputStage::scratch_bytes(const spec::ModelSpec& spec, std::int64_t chunk_rows) {
+std::int64_t OutputStage::scratch_bytes(const spec::ModelSpec& spec, std::int64_t chunk_rows,
+                                        std::int64_t low_rank_row_bytes) {
   model::Carver carver;
-  Scratch(carver, spec, chunk_rows);
+  Scratch(carver, spec, chunk_rows, low_rank_row_bytes);
   return carver.used_bytes();
 }
 
@@ -50,7 +54,7 @@ void OutputStage::run_segment(const spec::Segment& segment, const model::LinearW
   for (std::int64_t start = segment.start; start < segment.stop; start += chunk_rows_) {
     const std::int64_t rows = std::min(chunk_rows_, segment.stop - start);
     model::Carver carver(scratch);
-    const Scratch s(carver, spec_, rows);
+    const Scratch s(carver, spec_, rows, low_rank_row_bytes_);
     const auto* stream = static_cast<const std::byte*>(x.read(start, rows));
     context_.in_pieces(Stage::kHeads, rows, [&](std::int64_t first, std::int64_t count) {
       ops::final_modulate(context_.backend, {.x = stream + first * x.row_bytes(),

@@ -12,7 +12,8 @@ namespace h3s::exec {
 
 class OutputStage {
  public:
-  OutputStage(Context context, const spec::ModelSpec& spec, DType compute, std::int64_t chunk_rows);
+  OutputStage(Context context, const spec::ModelSpec& spec, DType compute, std::int64_t chunk_rows,
+              std::int64_t low_rank_row_bytes);
 
   // Final norm and modulation, f32 heads, unpatchify with crop; rounded to the compute type and negated (the
   // network predicts the opposite of the sampler's velocity). Outputs as in Session::forward; complete on
@@ -21,7 +22,8 @@ class OutputStage {
            TimeStage& time, RowStore& x, void* scratch, float* video_out, float* audio_out);
 
   // Device scratch run() needs.
-  static std::int64_t scratch_bytes(const spec::ModelSpec& spec, std::int64_t chunk_rows);
+  static std::int64_t scratch_bytes(const spec::ModelSpec& spec, std::int64_t chunk_rows,
+                                    std::int64_t low_rank_row_bytes);
 
  private:
   struct Scratch;
@@ -32,7 +34,7 @@ class OutputStage {
   Context context_;
   const spec::ModelSpec& spec_;
   DType compute_;
-  std::int64_t chunk_rows_;
+  std::int64_t chunk_rows_, low_rank_row_bytes_;
   mem::Buffer rows_;  // pinned: [chunk_rows, columns] f32
 };
 

@@ -42,8 +42,8 @@ struct ProjectionScratch {
   model::ProjectionInputSpace input;
   void* qkv;  // [rows, parts * heads * 128]
   ProjectionScratch(Carver& carver, const spec::ModelSpec& spec, DType compute, std::int64_t rows,
-                    std::int64_t heads, std::int64_t parts)
-      : input(model::ProjectionInputSpace::take(carver, spec, compute, rows)),
+                    std::int64_t low_rank_row_bytes, std::int64_t heads, std::int64_t parts)
+      : input(model::ProjectionInputSpace::take(carver, spec, compute, rows, low_rank_row_bytes)),
         qkv(carver.take_bytes(rows * parts * heads * spec.head_dim * element_bytes(compute))) {}
 };
 
@@ -80,6 +80,7 @@ Sequence::Sequence(Context context, const spec::ModelSpec& spec, DType compute, 
       compute_(compute),
       tokens_(tokens),
       dials_(effective_dials(dials, spec, tokens)),
+      low_rank_row_bytes_(needs.low_rank_row_bytes),
       x_(context, home_of_x(dials_.schedule), tokens, spec.hidden * element_bytes(compute),
          std::max({dials_.kv_chunk, dials_.mlp_chunk, dials_.head_chunk}), "x (residual stream)") {
   const bool grouped = dials_.schedule != Schedule::kResident;
@@ -115,17 +116,18 @@ Sequence::Sequence(Context context, const spec::ModelSpec& spec, DType compute, 
 
 std::int64_t Sequence::scratch_bytes() const {
   Carver mlp, project, query;
-  model::MlpScratch{}.take(mlp, spec_, compute_, dials_.mlp_chunk);
+  model::MlpScratch{}.take(mlp, spec_, compute_, dials_.mlp_chunk, low_rank_row_bytes_);
   if (dials_.schedule != Schedule::kResident) {
-    ProjectionScratch(project, spec_, compute_, dials_.kv_chunk, dials_.head_group, 3);
+    ProjectionScratch(project, spec_, compute_, dials_.kv_chunk, low_rank_row_bytes_, dials_.head_group, 3);
     return std::max(mlp.used_bytes(), project.used_bytes());
   }
-  ProjectionScratch(project, spec_, compute_, dials_.kv_chunk, spec_.heads, 2);
+  ProjectionScratch(project, spec_, compute_, dials_.kv_chunk, low_rank_row_bytes_, spec_.heads, 2);
   QueryScratch(query, spec_, compute_, dials_.q_chunk);
   Carver query_project = query, query_mlp = query;
-  ProjectionScratch(query_project, spec_, compute_, std::min(dials_.kv_chunk, dials_.q_chunk), spec_.heads,
-                    1);
-  model::MlpScratch{}.take(query_mlp, spec_, compute_, std::min(dials_.mlp_chunk, dials_.q_chunk));
+  ProjectionScratch(query_project, spec_, compute_, std::min(dials_.kv_chunk, dials_.q_chunk),
+                    low_rank_row_bytes_, spec_.heads, 1);
+  model::MlpScratch{}.take(query_mlp, spec_, compute_, std::min(dials_.mlp_chunk, dials_.q_chunk),
+                           low_rank_row_bytes_);
   return std::max(
       {project.used_bytes(), query_project.used_bytes(), query_mlp.used_bytes(), o_ ? mlp.used_bytes() : 0});
 }
@@ -164,7 +166,7 @@ void Sequence::project(const BlockContext& block, std::int64_t start, std::int64
                        const model::HeadTargets& targets, Carver carver) {
   block.let_weights_arrive();
   const std::int64_t parts = (targets.q != nullptr) + (targets.k != nullptr) + (targets.v != nullptr);
-  const ProjectionScratch scratch(carver, spec_, compute_, rows, targets.count, parts);
+  const ProjectionScratch scratch(carver, spec_, compute_, rows, low_rank_row_bytes_, targets.count, parts);
   const model::LinearWeight& qkv = block.weights.qkv;
   model::Chunk chunk = chunk_of(block, start, rows);
   if (rotation_) chunk.rope = rotation_->read(start, rows);
@@ -178,12 +180,12 @@ void Sequence::project(const BlockContext& block, std::int64_t start, std::int64
     context_.in_pieces(Stage::kProject, rows, [&](std::int64_t first, std::int64_t count) {
       model::projection_input(context_.backend, spec_, compute_, block.weights,
                               chunk.piece(first, count, compute_), x + first * x_.row_bytes(),
-                              space.from_row(first, spec_, compute_));
+                              space.from_row(first, spec_, compute_, qkv));
     });
     x_.done();
   }
   context_.in_pieces(Stage::kProject, rows, [&](std::int64_t first, std::int64_t count) {
-    const model::ProjectionInputSpace made = space.from_row(first, spec_, compute_);
+    const model::ProjectionInputSpace made = space.from_row(first, spec_, compute_, qkv);
     model::project_heads(context_.backend, spec_, compute_, block.weights,
                          chunk.piece(first, count, compute_),
                          {made.h, compute_, spec_.hidden, count, made.quant},
@@ -321,7 +323,7 @@ void Sequence::finish_all_with_peaks(const BlockContext& block) {
     for_chunks(tokens_, dials_.mlp_chunk, [&](std::int64_t start, std::int64_t rows) {
       Carver carver(scratch_.data());
       model::MlpScratch scratch;
-      scratch.take(carver, spec_, compute_, rows);
+      scratch.take(carver, spec_, compute_, rows, low_rank_row_bytes_);
       work(chunk_of(block, start, rows), x_.read(start, rows), scratch);
     });
   };
@@ -352,7 +354,7 @@ void Sequence::measure_qkv_inputs(const BlockContext& block) {
   block.phases.enter(Phase::kKv);
   for_chunks(tokens_, dials_.kv_chunk, [&](std::int64_t start, std::int64_t rows) {
     Carver carver(scratch_.data());
-    const auto space = model::ProjectionInputSpace::take(carver, spec_, compute_, rows);
+    const auto space = model::ProjectionInputSpace::take(carver, spec_, compute_, rows, low_rank_row_bytes_);
     const model::Chunk chunk = chunk_of(block, start, rows);
     const auto* x = static_cast<const std::byte*>(x_.read(start, rows));
     context_.in_pieces(Stage::kProject, rows, [&](std::int64_t first, std::int64_t count) {
@@ -438,7 +440,7 @@ void Sequence::finish_rows(const BlockContext& block, std::int64_t start, std::i
                            Carver carver) {
   block.let_weights_arrive();
   model::MlpScratch scratch;
-  scratch.take(carver, spec_, compute_, rows);
+  scratch.take(carver, spec_, compute_, rows, low_rank_row_bytes_);
   const model::Chunk chunk = chunk_of(block, start, rows);
   auto* x = static_cast<std::byte*>(x_.read(start, rows));
   finish_attention(block, chunk, o, x, scratch);

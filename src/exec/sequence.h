@@ -60,6 +60,7 @@ class Sequence {
     bool input_peaks = false;               // some block has BlockWeights::needs_peaks()
     std::int64_t extra_scratch_bytes = 0;   // what stages outside the blocks need at least; see scratch()
     std::int64_t kept_input_row_bytes = 0;  // of the blocks to come; 0: dials that keep inputs are not used
+    std::int64_t low_rank_row_bytes = 0;    // the most of any linear: model::LowRank
   };
   Sequence(Context context, const spec::ModelSpec& spec, DType compute, std::int64_t tokens,
            const Dials& dials, const Needs& needs);
@@ -126,6 +127,7 @@ class Sequence {
   DType compute_;
   std::int64_t tokens_;
   Dials dials_;
+  std::int64_t low_rank_row_bytes_;
   RowStore x_;
   std::optional<RowStore> o_;     // grouped schedules, and with peaks_: [tokens, I] C
   std::optional<RowStore> kept_;  // [tokens, model::kept_input_row_bytes]

@@ -5,10 +5,11 @@
 namespace h3s::exec {
 namespace {
 
-std::int64_t stage_scratch_bytes(const spec::ModelSpec& spec, std::int64_t tokens, const Dials& dials) {
+std::int64_t stage_scratch_bytes(const spec::ModelSpec& spec, std::int64_t tokens, const Dials& dials,
+                                 std::int64_t low_rank_row_bytes) {
   const Dials effective = effective_dials(dials, spec, tokens);
-  return std::max(EmbedStage::scratch_bytes(spec, effective.kv_chunk),
-                  OutputStage::scratch_bytes(spec, effective.head_chunk));
+  return std::max(EmbedStage::scratch_bytes(spec, effective.kv_chunk, low_rank_row_bytes),
+                  OutputStage::scratch_bytes(spec, effective.head_chunk, low_rank_row_bytes));
 }
 
 // Refined text is written in chunks of the text's own sequence and read in those of the whole one.
@@ -41,14 +42,16 @@ SessionState::SessionState(Context ctx, const WeightLoader& weights, const spec:
       sequence(ctx, spec, opts.compute, job.tokens(), opts.dials,
                {.rotates = true,
                 .input_peaks = loader.sizes().blocks_need_peaks,
-                .extra_scratch_bytes = stage_scratch_bytes(spec, job.tokens(), opts.dials),
-                .kept_input_row_bytes = loader.sizes().kept_input_row}),
+                .extra_scratch_bytes =
+                    stage_scratch_bytes(spec, job.tokens(), opts.dials, loader.sizes().low_rank_row_bytes),
+                .kept_input_row_bytes = loader.sizes().kept_input_row,
+                .low_rank_row_bytes = loader.sizes().low_rank_row_bytes}),
       refined(ctx, sequence.x().on_device() ? mem::Space::kDevice : mem::Space::kPinned, job.job().text_len,
               spec.hidden * element_bytes(opts.compute), refined_chunk(spec, job, opts.dials),
               "refined text"),
-      time(ctx, spec, opts.compute),
-      embed(ctx, spec, opts.compute, sequence.dials().kv_chunk),
-      output(ctx, spec, opts.compute, sequence.dials().head_chunk) {}
+      time(ctx, spec, opts.compute, loader.sizes().low_rank_row_bytes),
+      embed(ctx, spec, opts.compute, sequence.dials().kv_chunk, loader.sizes().low_rank_row_bytes),
+      output(ctx, spec, opts.compute, sequence.dials().head_chunk, loader.sizes().low_rank_row_bytes) {}
 
 ConditioningStage SessionState::make_conditioning_stage() const {
   return {context, spec, options.compute, layout.job().text_len, options.dials, loader};

@@ -12,7 +12,8 @@ namespace h3s::exec {
 using kernels::Queue;
 using model::Carver;
 
-void TimeStage::Buffers::take(Carver& carver, const spec::ModelSpec& spec, DType compute) {
+void TimeStage::Buffers::take(Carver& carver, const spec::ModelSpec& spec, DType compute,
+                              std::int64_t low_rank_row_bytes) {
   const std::int64_t d = spec.hidden;
   constexpr std::int64_t kTableColumns = spec::kModulationParts;
   hidden = carver.take<float>(spec.curve() ? 0 : kMaxTimesteps * spec.time_hidden);
@@ -22,11 +23,12 @@ void TimeStage::Buffers::take(Carver& carver, const spec::ModelSpec& spec, DType
   table = carver.take_bytes(kMaxTimesteps * spec::kModalities * kTableColumns * d * element_bytes(compute));
   final_rows = carver.take<float>(kMaxTimesteps * 2 * d);
   peak = carver.take<float>(1);
-  quant = model::QuantScratch::take_with_numbers(carver, kMaxTimesteps,
-                                                 std::max(spec.time_dim, spec.time_hidden));
+  quant = model::QuantScratch::take_with_numbers(
+      carver, kMaxTimesteps, std::max(spec.time_dim, spec.time_hidden), low_rank_row_bytes);
 }
 
-TimeStage::TimeStage(Context context, const spec::ModelSpec& spec, DType compute)
+TimeStage::TimeStage(Context context, const spec::ModelSpec& spec, DType compute,
+                     std::int64_t low_rank_row_bytes)
     : context_(context),
       spec_(spec),
       compute_(compute),
@@ -35,13 +37,13 @@ TimeStage::TimeStage(Context context, const spec::ModelSpec& spec, DType compute
                   static_cast<std::int64_t>(sizeof(float)),
               "timesteps") {
   Carver measure;
-  buffers_.take(measure, spec, compute);
+  buffers_.take(measure, spec, compute, low_rank_row_bytes);
   device_ = context.accountant.allocate(mem::Space::kDevice, measure.used_bytes(), "modulation tables");
   pinned_ = context.accountant.allocate(
       mem::Space::kPinned, kMaxTimesteps * spec.time_dim * static_cast<std::int64_t>(sizeof(float)),
       "timesteps");
   Carver carver(device_.data());
-  buffers_.take(carver, spec, compute);
+  buffers_.take(carver, spec, compute, low_rank_row_bytes);
 }
 
 void TimeStage::embed(const model::GlobalWeights& weights, const float* curve_table,

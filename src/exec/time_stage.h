@@ -14,7 +14,7 @@ namespace h3s::exec {
 
 class TimeStage {
  public:
-  TimeStage(Context context, const spec::ModelSpec& spec, DType compute);
+  TimeStage(Context context, const spec::ModelSpec& spec, DType compute, std::int64_t low_rank_row_bytes);
 
   // Embeds the unique timesteps of a step. `curve_table` [grid, time_dim] is host memory, null in the full
   // form.
@@ -46,7 +46,8 @@ class TimeStage {
     float* final_rows = nullptr;  // [4, 2D]
     float* peak = nullptr;        // of `input`, for an AdaLN weight that needs it
     model::QuantScratch quant;    // [4, max(time_dim, time_hidden)]
-    void take(model::Carver& carver, const spec::ModelSpec& spec, DType compute);
+    void take(model::Carver& carver, const spec::ModelSpec& spec, DType compute,
+              std::int64_t low_rank_row_bytes);
   };
   void project(const model::LinearWeight& weight, float* y);
   DType embedding_dtype() const { return spec_.curve() ? DType::kF32 : compute_; }

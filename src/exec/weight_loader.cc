@@ -9,12 +9,14 @@
 #include "base/dispatch.h"
 #include "base/parallel.h"
 #include "checkpoint/formats.h"
+#include "checkpoint/merge.h"
 #include "model/block.h"
 
 namespace h3s::exec {
 
 using checkpoint::Activation;
 using checkpoint::LinearSource;
+using checkpoint::MergedLayer;
 using checkpoint::StoredLayer;
 using checkpoint::WeightFormat;
 using model::LinearWeight;
@@ -23,8 +25,16 @@ namespace {
 
 constexpr std::array<const char*, 4> kBlockLinears{"attn.qkv_proj", "attn.out_proj", "mlp.fc1", "mlp.fc2"};
 
+// Ranks are padded with zeros to what the tensor cores and tile copies of every backend take.
+constexpr std::int64_t kRankMultiple = 16;
+
 // Less is not worth a thread.
 constexpr std::int64_t kLeastCopyBytes = 4 << 20, kLeastDecodedElements = 1 << 18;
+
+// Bound by arithmetic, of which there is a lot: nothing computes without these weights.
+int merging_threads() {
+  return std::clamp(static_cast<int>(std::thread::hardware_concurrency()), 1, 16);
+}
 
 template <typename T>
 T load_unaligned(const std::byte* data, std::int64_t idx) {
@@ -78,13 +88,16 @@ class WeightLoader::Builder {
   // A linear layer in the compute type.
   LinearWeight compute_linear(const std::string& layer) {
     const LinearSource source = loader_.checkpoint_.linear(layer);
-    LinearWeight weight = geometry(source, computes_bf16());
-    if (source.plain())
+    LinearWeight weight = geometry(layer, source, computes_bf16());
+    if (merges(layer))
+      merged_matrix(layer, source, loader_.compute_, weight);
+    else if (source.plain())
       float_matrix(source, weight);
     else if (!computes_bf16() || source.activation == Activation::kNone)
       dequantised_matrix(source, weight);
     else
       quantised_matrix(source, weight);
+    low_rank(layer, loader_.compute_, weight);
     return weight;
   }
 
@@ -93,11 +106,16 @@ class WeightLoader::Builder {
     const LinearSource source = loader_.checkpoint_.linear(layer);
     if (!source.plain()) return compute_linear(layer);
     const bool round = loader_.checkpoint_.quantised();
-    LinearWeight weight = geometry(source, round);
+    LinearWeight weight = geometry(layer, source, round);
     weight.dtype = DType::kF32;
+    if (merges(layer)) {
+      weight.data = merged_plain<float>(layer, source, round ? DType::kBF16 : DType::kF32);
+      return weight;
+    }
     weight.data = source.weight->dtype == DType::kF32 && !round
                       ? matrix_as_stored(*source.weight)
                       : floats(source.weight->dtype, data(*source.weight), source.n * source.k, round);
+    low_rank(layer, DType::kF32, weight);
     return weight;
   }
 
@@ -120,12 +138,56 @@ class WeightLoader::Builder {
     return device;
   }
 
-  LinearWeight geometry(const LinearSource& source, bool round_bias) {
+  LinearWeight geometry(const std::string& layer, const LinearSource& source, bool round_bias) {
     LinearWeight weight;
     weight.n = source.n;
     weight.k = source.k;
-    if (source.bias != nullptr) weight.bias = vector(*source.bias, round_bias);
+    if (source.bias != nullptr) weight.bias = bias(layer, *source.bias, round_bias);
     return weight;
+  }
+
+  // With its differences, added in the type that it is held in.
+  const float* bias(const std::string& layer, const io::TensorInfo& info, bool round_bf16) {
+    const float* device = vector(info, round_bf16);
+    const checkpoint::LoraLayer* lora = loader_.checkpoint_.lora(layer);
+    if (lora == nullptr || device == nullptr) return device;
+    const std::span<float> values(host(const_cast<float*>(device)),
+                                  static_cast<std::size_t>(info.elements()));
+    lora->add_to_bias(values);
+    if (round_bf16)
+      for (float& v : values) v = round_to<BF16>(v);
+    return device;
+  }
+
+  // The pairs of a layer's LoRAs as one, where they are not merged into its weight.
+  void low_rank(const std::string& layer, DType dtype, LinearWeight& weight) {
+    const checkpoint::LoraLayer* lora = loader_.checkpoint_.lora(layer);
+    if (lora == nullptr || lora->pairs.empty() || merges(layer)) return;
+    const std::int64_t rank = round_up(lora->rank(), kRankMultiple);
+    weight.low_rank = {.dtype = dtype, .rank = rank};
+    dispatch_dtype<float, BF16>(dtype, "LoRA", [&]<typename T>() {
+      weight.low_rank.a = made_rows<T>(
+          rank, weight.k, [lora](std::int64_t row, std::span<float> out) { lora->down_row(row, out); });
+      weight.low_rank.b = made_rows<T>(
+          weight.n, rank, [lora](std::int64_t row, std::span<float> out) { lora->up_row(row, out); });
+    });
+  }
+
+  // [rows, columns] of T, each value of make(row, floats) rounded once.
+  template <typename T, typename Make>
+  T* made_rows(std::int64_t rows, std::int64_t columns, Make make) {
+    T* device = carver_.take<T>(rows * columns);
+    if (T* dst = host(device))
+      in_slices(rows, kLeastDecodedElements / columns + 1, loader_.threads_,
+                [&](std::int64_t begin, std::int64_t end) {
+                  std::vector<float> row(static_cast<std::size_t>(columns));
+                  for (std::int64_t i = begin; i < end; ++i) {
+                    make(i, std::span<float>(row));
+                    std::transform(row.begin(), row.end(), dst + i * columns,
+                                   [](float v) { return from_float<T>(v); });
+                  }
+                });
+    return device;
   }
 
   const void* matrix_as_stored(const io::TensorInfo& info) {
@@ -152,42 +214,121 @@ class WeightLoader::Builder {
   }
 
   void quantised_matrix(const LinearSource& source, LinearWeight& weight) {
-    switch (source.activation) {
-      case Activation::kNone:
-        break;
-      case Activation::kInt4:
-        weight.row_code = kernels::RowCode::kInt4;
-        [[fallthrough]];
-      case Activation::kInt8:
-        return int8_matrix(source, weight);
-      case Activation::kE4M3:
-        return coded_float_matrix(source, weight, kernels::FloatCode::kE4M3);
-      case Activation::kE5M2:
-        return coded_float_matrix(source, weight, kernels::FloatCode::kE5M2);
-      case Activation::kMxfp8:
-        return coded_float_matrix(source, weight, kernels::FloatCode::kMxfp8);
-      case Activation::kNvfp4:
-        return coded_float_matrix(source, weight, kernels::FloatCode::kNvfp4);
-    }
+    if (source.activation == Activation::kInt8 || source.activation == Activation::kInt4)
+      int8_matrix(source, weight);
+    else
+      coded_float_matrix(source, weight);
+  }
+
+  // What int8 operands of a format have in common, whatever their codes.
+  static void set_int8(const LinearSource& source, LinearWeight& weight) {
+    weight.dtype = DType::kI8;
+    weight.rotate_group = source.rotate_group;
+    if (source.activation == Activation::kInt4) weight.row_code = kernels::RowCode::kInt4;
+    // Stock fuses it for this format alone.
+    weight.fused_swiglu = source.format == WeightFormat::kInt8Tensorwise;
   }
 
   void int8_matrix(const LinearSource& source, LinearWeight& weight) {
-    weight.dtype = DType::kI8;
-    weight.rotate_group = source.rotate_group;
+    set_int8(source, weight);
     weight.scale = row_scales(source);
-    const bool as_stored = source.format == WeightFormat::kInt8Tensorwise;
-    weight.fused_swiglu = as_stored;  // stock fuses it for this format alone
-    weight.data =
-        as_stored ? matrix_as_stored(*source.weight) : decoded<std::int8_t>(source, rows_of(source).codes);
+    weight.data = source.format == WeightFormat::kInt8Tensorwise
+                      ? matrix_as_stored(*source.weight)
+                      : decoded<std::int8_t>(source, rows_of(source).codes);
   }
 
-  void coded_float_matrix(const LinearSource& source, LinearWeight& weight, kernels::FloatCode code) {
+  static kernels::FloatCode float_code(Activation activation) {
+    switch (activation) {
+      case Activation::kE4M3:
+        return kernels::FloatCode::kE4M3;
+      case Activation::kE5M2:
+        return kernels::FloatCode::kE5M2;
+      case Activation::kMxfp8:
+        return kernels::FloatCode::kMxfp8;
+      default:
+        return kernels::FloatCode::kNvfp4;
+    }
+  }
+
+  void set_coded_float(const LinearSource& source, LinearWeight& weight) {
     weight.dtype = DType::kBF16;
-    weight.float_code = code;
-    weight.input_scale = code == kernels::FloatCode::kMxfp8 ? 1.0f : source.input_scale;
+    weight.float_code = float_code(source.activation);
+    weight.input_scale = source.activation == Activation::kMxfp8 ? 1.0f : source.input_scale;
     weight.tensor_scale = source.tensor_scale;
     if (source.pre_scale != nullptr) weight.pre_scale = vector(*source.pre_scale, true);
+  }
+
+  void coded_float_matrix(const LinearSource& source, LinearWeight& weight) {
+    set_coded_float(source, weight);
     weight.data = decoded<BF16>(source, rows_of(source).values);
+  }
+
+  bool merges(const std::string& layer) const {
+    const checkpoint::LoraLayer* lora = loader_.checkpoint_.lora(layer);
+    return lora != nullptr && !lora->pairs.empty() &&
+           loader_.checkpoint_.loras()->mode() == checkpoint::LoraMode::kMerge;
+  }
+
+  // float_matrix, quantised_matrix and dequantised_matrix of a layer whose LoRAs are merged into its weight.
+  void merged_matrix(const std::string& layer, const LinearSource& source, DType compute,
+                     LinearWeight& weight) {
+    weight.dtype = compute;
+    if (source.plain()) {
+      dispatch_dtype<float, BF16>(
+          compute, "merge", [&]<typename T>() { weight.data = merged_plain<T>(layer, source, compute); });
+      return;
+    }
+    if (!computes_bf16() || source.activation == Activation::kNone)
+      dispatch_dtype<float, BF16>(compute, "merge", [&]<typename T>() {
+        weight.data = merged<T>(layer, source, weight, [&](const MergedLayer& rows, std::int64_t i, T* out) {
+          std::vector<float> exact(static_cast<std::size_t>(source.k));
+          rows.dequantize(i, compute, exact.data());
+          std::transform(exact.begin(), exact.end(), out, [](float v) { return from_float<T>(v); });
+        });
+      });
+    else if (source.activation == Activation::kInt8 || source.activation == Activation::kInt4)
+      merged_int8(layer, source, weight);
+    else
+      merged_floats(layer, source, weight);
+  }
+
+  void merged_int8(const std::string& layer, const LinearSource& source, LinearWeight& weight) {
+    set_int8(source, weight);
+    auto* scale = carver_.take<float>(source.n);
+    weight.scale = scale;
+    float* written = host(scale);
+    weight.data = merged<std::int8_t>(
+        layer, source, weight,
+        [=](const MergedLayer& rows, std::int64_t i, std::int8_t* out) { rows.codes(i, out, written + i); });
+  }
+
+  void merged_floats(const std::string& layer, const LinearSource& source, LinearWeight& weight) {
+    set_coded_float(source, weight);
+    weight.data = merged<BF16>(layer, source, weight, [](const MergedLayer& rows, std::int64_t i, BF16* out) {
+      rows.values(i, out);
+    });
+  }
+
+  // [n, k] of T, row by row; the scale of the whole weight is the merged one.
+  template <typename T, typename DecodeRow>
+  T* merged(const std::string& layer, const LinearSource& source, LinearWeight& weight, DecodeRow decode) {
+    T* device = carver_.take<T>(source.n * source.k);
+    if (T* dst = host(device)) {
+      const MergedLayer rows(loader_.checkpoint_, layer, loader_.merging_threads_);
+      if (weight.float_code) weight.tensor_scale = rows.tensor_scale();
+      in_slices(source.n, 1, loader_.merging_threads_, [&](std::int64_t begin, std::int64_t end) {
+        for (std::int64_t i = begin; i < end; ++i) decode(rows, i, dst + i * source.k);
+      });
+    }
+    return device;
+  }
+
+  template <typename T>
+  T* merged_plain(const std::string& layer, const LinearSource& source, DType held) {
+    const checkpoint::LoraLayer& lora = *loader_.checkpoint_.lora(layer);
+    return made_rows<T>(source.n, source.k, [&](std::int64_t row, std::span<float> out) {
+      checkpoint::merged_plain_row(loader_.checkpoint_, source, lora, row, held, out);
+    });
   }
 
   static const checkpoint::RowCodec& rows_of(const LinearSource& source) {
@@ -256,6 +397,7 @@ WeightLoader::WeightLoader(const checkpoint::Checkpoint& checkpoint, DType compu
       compute_(compute),
       device_is_host_(device_is_host),
       threads_(loading_threads(device_is_host)),
+      merging_threads_(merging_threads()),
       sizes_(std::make_shared<WeightSizes>(measure())) {}
 
 model::BlockWeights WeightLoader::load_block(const std::string& prefix, bool adaln, SlotMemory slot,
@@ -309,20 +451,29 @@ model::ConditioningWeights WeightLoader::load_conditioning(SlotMemory slot, std:
 
 WeightSizes WeightLoader::measure() const {
   WeightSizes sizes;
-  load_globals({}, &sizes.globals);
-  sizes.text_needs_peak = load_conditioning({}, &sizes.conditioning).condition_proj.needs_peak();
+  const auto see_low_rank = [&](const auto&... weights) {
+    sizes.low_rank_row_bytes = std::max({sizes.low_rank_row_bytes, weights.low_rank.row_bytes()...});
+  };
+  const model::GlobalWeights globals = load_globals({}, &sizes.globals);
+  see_low_rank(globals.video_proj, globals.audio_proj, globals.time_in, globals.time_out, globals.final_adaln,
+               globals.video_out, globals.audio_out);
+  const LinearWeight text = load_conditioning({}, &sizes.conditioning).condition_proj;
+  sizes.text_needs_peak = text.needs_peak();
+  see_low_rank(text);
   for (std::int64_t i = 0; i < checkpoint_.spec().layers; ++i) {
     const model::BlockWeights block =
         load_block(fmt::format("blocks.{}", i), true, {}, &sizes.blocks.emplace_back());
     sizes.kept_input_row =
         std::max(sizes.kept_input_row, model::kept_input_row_bytes(checkpoint_.spec(), compute_, block.qkv));
     sizes.largest_block = std::max(sizes.largest_block, sizes.blocks.back());
+    see_low_rank(block.qkv, block.out, block.fc1, block.fc2, block.adaln);
     sizes.blocks_need_peaks |= block.needs_peaks();
   }
   for (std::int64_t i = 0; i < checkpoint_.spec().refiner_layers; ++i) {
     std::int64_t used = 0;
     const model::BlockWeights block = load_block(fmt::format("token_refiner.blocks.{}", i), false, {}, &used);
     sizes.blocks_need_peaks |= block.needs_peaks();
+    see_low_rank(block.qkv, block.out, block.fc1, block.fc2);
     sizes.largest_refiner_block = std::max(sizes.largest_refiner_block, used);
   }
   return sizes;

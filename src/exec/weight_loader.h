@@ -8,6 +8,9 @@
 // where the file asks for full-precision products, quantised matrices are dequantised. A matrix whose stored
 // bytes are already right, and aligned, is used where the file is mapped when the device is the host;
 // everything else is written into the slot, by several threads where the device is not the host.
+//
+// LoRAs of the checkpoint come with the layer they change, from their own mapped files into its slot: as a
+// model::LowRank beside the untouched weight, or added to it as it is built (checkpoint/lora.h).
 #pragma once
 
 #include <cstdint>
@@ -40,7 +43,8 @@ struct WeightSizes {
   std::vector<std::int64_t> blocks;  // of the network, in order
   std::int64_t largest_block = 0;    // of those
   std::int64_t largest_refiner_block = 0;
-  std::int64_t kept_input_row = 0;  // of any block but the refiner's: see model::kept_input_row_bytes()
+  std::int64_t kept_input_row = 0;      // of any block but the refiner's: see model::kept_input_row_bytes()
+  std::int64_t low_rank_row_bytes = 0;  // the most that x . a^T of any linear takes: model::LowRank
   // Whether a linear of any block, refiner included, or the text projection has one input scale for all rows
   // that the file does not give: model::LinearWeight::needs_peak().
   bool blocks_need_peaks = false, text_needs_peak = false;
@@ -72,7 +76,7 @@ class WeightLoader {
   const checkpoint::Checkpoint& checkpoint_;
   DType compute_;
   bool device_is_host_;
-  int threads_;
+  int threads_, merging_threads_;
   std::shared_ptr<const WeightSizes> sizes_;
 };
 

@@ -22,8 +22,9 @@ struct Parts {
   std::int64_t count = 1, stride = 0;
 };
 
-// y = round(f(total * x_scale[row]) + bias), one rounding to y_dtype; the definition for every floating-point
-// operand. Without x_scale the product is left out, as with 1.
+// y = round(f(f(total * x_scale[row]) + bias) + y before), one rounding to y_dtype; the definition for every
+// floating-point operand. Without x_scale the product is left out, as with 1; `add` false leaves out the sum
+// with y.
 struct LinearArgs {
   const void* x = nullptr;  // [m, k], bf16, f16 or f32, row stride x_stride elements
   DType x_dtype = DType::kBF16;
@@ -37,6 +38,7 @@ struct LinearArgs {
   std::int64_t m = 0, n = 0, k = 0;
   Parts parts;
   const float* x_scale = nullptr;  // [m], may be null: scales of quantised operands (QuantizeFloatArgs)
+  bool add = false;                // to what y holds, which is read as y_dtype
 };
 
 // acc = sum of q_x q_w in int32 (exact); y = round(f(f(f(acc) x_scale) w_scale) + bias).

@@ -69,6 +69,10 @@ LinearInput swiglu_input(kernels::Backend& backend, const LinearWeight& fc2, DTy
     return prepare_input(backend, fc2, scratch.act, compute, fc2.k, chunk.rows,
                          scratch.quant.with_numbers(scratch.act), peak(chunk, &InputPeaks::fc2));
   }
+  if (fc2.low_rank.rank > 0) {
+    activate(backend, compute, chunk.rows, fc2.k, scratch);
+    prepare_low_rank(backend, fc2, scratch.act, compute, fc2.k, chunk.rows, scratch.quant);
+  }
   ops::swiglu_quantize_rows(backend, {.gate_up = scratch.gate_up,
                                       .dtype = compute,
                                       .rotate_group = fc2.rotate_group,
@@ -116,16 +120,17 @@ HeadTargets HeadTargets::from_row(std::int64_t row, std::int64_t head_dim, DType
 }
 
 ProjectionInputSpace ProjectionInputSpace::from_row(std::int64_t first, const spec::ModelSpec& spec,
-                                                    DType compute) const {
+                                                    DType compute, const LinearWeight& qkv) const {
   return {rows_on(h, first, spec.hidden * element_bytes(compute)),
           {rows_on(quant.codes, first, spec.hidden), rows_on(quant.scale, first, sizeof(float)),
-           rows_on(quant.numbers, first, spec.hidden * element_bytes(DType::kBF16))}};
+           rows_on(quant.numbers, first, spec.hidden * element_bytes(DType::kBF16)),
+           rows_on(quant.low_rank, first, qkv.low_rank.row_bytes())}};
 }
 
 ProjectionInputSpace ProjectionInputSpace::take(Carver& carver, const spec::ModelSpec& spec, DType compute,
-                                                std::int64_t rows) {
+                                                std::int64_t rows, std::int64_t low_rank_row_bytes) {
   void* h = carver.take_bytes(rows * spec.hidden * element_bytes(compute));
-  return {h, QuantScratch::take(carver, rows, spec.hidden)};
+  return {h, QuantScratch::take(carver, rows, spec.hidden, low_rank_row_bytes)};
 }
 
 LinearInput projection_input(kernels::Backend& backend, const spec::ModelSpec& spec, DType compute,
@@ -137,21 +142,25 @@ LinearInput projection_input(kernels::Backend& backend, const spec::ModelSpec& s
 }
 
 std::int64_t kept_input_row_bytes(const spec::ModelSpec& spec, DType compute, const LinearWeight& qkv) {
-  if (!qkv.quantised() && !qkv.float_code) return spec.hidden * element_bytes(compute);
+  const std::int64_t low_rank = qkv.low_rank.row_bytes();
+  if (!qkv.quantised() && !qkv.float_code) return spec.hidden * element_bytes(compute) + low_rank;
   constexpr std::int64_t kGranule = 16;  // rows start where a tile copy may
   const std::int64_t code_bytes = element_bytes(qkv.quantised() ? DType::kI8 : DType::kBF16);
-  return round_up(spec.hidden * code_bytes + static_cast<std::int64_t>(sizeof(float)), kGranule);
+  return round_up(spec.hidden * code_bytes + low_rank + static_cast<std::int64_t>(sizeof(float)), kGranule);
 }
 
 ProjectionInputSpace kept_input_space(const spec::ModelSpec& spec, const LinearWeight& qkv, std::int64_t rows,
                                       void* base, const ProjectionInputSpace& scratch) {
-  auto* bytes = static_cast<std::byte*>(base);
+  // Rows first whose bytes are a multiple of what tile copies need, scales last.
+  auto* low_rank = static_cast<std::byte*>(base);
+  std::byte* bytes = low_rank + rows * qkv.low_rank.row_bytes();
   const auto scales_after = [&](DType code) {
     return reinterpret_cast<float*>(bytes + rows * spec.hidden * element_bytes(code));
   };
-  if (qkv.quantised()) return {scratch.h, {reinterpret_cast<std::int8_t*>(bytes), scales_after(DType::kI8)}};
-  if (qkv.float_code) return {base, {nullptr, scales_after(DType::kBF16)}};
-  return {base, {}};
+  if (qkv.quantised())
+    return {scratch.h, {reinterpret_cast<std::int8_t*>(bytes), scales_after(DType::kI8), nullptr, low_rank}};
+  if (qkv.float_code) return {bytes, {nullptr, scales_after(DType::kBF16), nullptr, low_rank}};
+  return {bytes, {nullptr, nullptr, nullptr, low_rank}};
 }
 
 void project_heads(kernels::Backend& backend, const spec::ModelSpec& spec, DType compute,
@@ -184,12 +193,14 @@ void project_heads(kernels::Backend& backend, const spec::ModelSpec& spec, DType
   ops::qkv_norm_rope(backend, args);
 }
 
-void MlpScratch::take(Carver& carver, const spec::ModelSpec& spec, DType compute, std::int64_t rows) {
+void MlpScratch::take(Carver& carver, const spec::ModelSpec& spec, DType compute, std::int64_t rows,
+                      std::int64_t low_rank_row_bytes) {
   h = carver.take_bytes(rows * spec.hidden * element_bytes(compute));
   out = carver.take_bytes(rows * spec.hidden * element_bytes(compute));
   gate_up = carver.take_bytes(rows * std::max(2 * spec.ffn, spec.inner()) * element_bytes(compute));
   act = carver.take_bytes(rows * spec.ffn * element_bytes(compute));
-  quant = QuantScratch::take(carver, rows, std::max({spec.inner(), spec.hidden, spec.ffn}));
+  quant =
+      QuantScratch::take(carver, rows, std::max({spec.inner(), spec.hidden, spec.ffn}), low_rank_row_bytes);
 }
 
 void attention_out(kernels::Backend& backend, const spec::ModelSpec& spec, DType compute,

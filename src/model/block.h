@@ -48,8 +48,9 @@ struct ProjectionInputSpace {
   void* h = nullptr;   // [rows, D]
   QuantScratch quant;  // [rows, D]
   static ProjectionInputSpace take(Carver& carver, const spec::ModelSpec& spec, DType compute,
-                                   std::int64_t rows);
-  ProjectionInputSpace from_row(std::int64_t first, const spec::ModelSpec& spec, DType compute) const;
+                                   std::int64_t rows, std::int64_t low_rank_row_bytes);
+  ProjectionInputSpace from_row(std::int64_t first, const spec::ModelSpec& spec, DType compute,
+                                const LinearWeight& qkv) const;
 };
 
 // modulate(norm1(x)), ready for qkv_proj and any slice of it. x [rows, D] dense.
@@ -58,7 +59,8 @@ LinearInput projection_input(kernels::Backend& backend, const spec::ModelSpec& s
                              const ProjectionInputSpace& space);
 
 // That input kept for the head groups after the first: bytes of a row, and where `rows` of them lie from
-// `base`. What a quantised weight does not read (h) is not kept; it stays in `scratch`.
+// `base`. What a quantised weight does not read (h) is not kept; it stays in `scratch`. What a LowRank adds
+// comes from h and is kept with it.
 std::int64_t kept_input_row_bytes(const spec::ModelSpec& spec, DType compute, const LinearWeight& qkv);
 ProjectionInputSpace kept_input_space(const spec::ModelSpec& spec, const LinearWeight& qkv, std::int64_t rows,
                                       void* base, const ProjectionInputSpace& scratch);
@@ -74,9 +76,10 @@ struct MlpScratch {
   void* h = nullptr;        // [rows, D]
   void* out = nullptr;      // [rows, D]
   void* gate_up = nullptr;  // [rows, max(2F, I)]: before fc1, the quantised attention output
-  void* act = nullptr;      // [rows, F], floating-point fc2 only
+  void* act = nullptr;      // [rows, F], where fc2 is floating-point or has a LowRank
   QuantScratch quant;       // [rows, max(I, D, F)]
-  void take(Carver& carver, const spec::ModelSpec& spec, DType compute, std::int64_t rows);
+  void take(Carver& carver, const spec::ModelSpec& spec, DType compute, std::int64_t rows,
+            std::int64_t low_rank_row_bytes);
 };
 
 // x += gate * out_proj(o). o [rows, I] dense, x [rows, D] dense, in place: by the last op, and by no other.

@@ -10,6 +10,17 @@
 
 namespace h3s::model {
 
+// What is added to a linear layer without touching its weight: y += round(x . a^T) . b^T, x as it was before
+// any quantiser. Both products are sums in float; the first is rounded once to `dtype`, the second is added
+// to the rounded y with one rounding more.
+struct LowRank {
+  const void* a = nullptr;     // [rank, k]
+  const void* b = nullptr;     // [n, rank]
+  DType dtype = DType::kBF16;  // of both, and of the input: the compute type, f32 in the f32 islands
+  std::int64_t rank = 0;       // 0: nothing is added
+  std::int64_t row_bytes() const { return rank * static_cast<std::int64_t>(dtype_size(dtype)); }
+};
+
 // y = x . W^T + bias. dtype kI8: codes with one scale a row, the input quantised to `row_code`, one scale a
 // row (rotated first when rotate_group is not 0). Otherwise a floating-point matrix; with `float_code` its
 // numbers are those of codes, and the input is quantised to such.
@@ -26,6 +37,7 @@ struct LinearWeight {
   float input_scale = 0, tensor_scale = 1;  // float_code: see QuantizeFloatArgs::scale, weight_scale
   const float* pre_scale = nullptr;         // [k] or null, float_code only
   kernels::Parts parts;                     // of a slice: where its rows lie
+  LowRank low_rank;
 
   bool quantised() const { return dtype == DType::kI8; }
   // True when the scale of the input is that of all its rows, which then have to be seen before any is used.
@@ -36,6 +48,8 @@ struct LinearWeight {
     s.data = static_cast<const std::byte*>(data) + first * k * static_cast<std::int64_t>(dtype_size(dtype));
     if (scale != nullptr) s.scale = scale + first;
     if (bias != nullptr) s.bias = bias + first;
+    if (low_rank.rank > 0)
+      s.low_rank.b = static_cast<const std::byte*>(low_rank.b) + first * low_rank.row_bytes();
     s.n = count * of_parts.count;
     s.parts = of_parts;
     return s;

@@ -7,6 +7,7 @@
 #include <vector>
 
 #include "backend/select.h"
+#include "checkpoint/checkpoint.h"
 #include "mem/accountant.h"
 #include "spec/layout.h"
 #include "verify/compare.h"
@@ -46,7 +47,8 @@ struct RandomJob {
 };
 
 // Plan equality alone.
-Report verify_model(const std::string& path, const RandomJob& job, const std::vector<NamedPlan>& plans,
-                    const Progress& progress, const backend::DeviceChoice& device = {});
+Report verify_model(const checkpoint::Checkpoint& checkpoint, const RandomJob& job,
+                    const std::vector<NamedPlan>& plans, const Progress& progress,
+                    const backend::DeviceChoice& device = {});
 
 }  // namespace h3s::verify

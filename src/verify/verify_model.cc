@@ -27,13 +27,13 @@ JobInputs random_inputs(const spec::ModelSpec& spec, const RandomJob& random) {
 
 }  // namespace
 
-Report verify_model(const std::string& path, const RandomJob& random, const std::vector<NamedPlan>& plans,
-                    const Progress& progress, const backend::DeviceChoice& device) {
-  const auto checkpoint = checkpoint::Checkpoint::open(path);
+Report verify_model(const checkpoint::Checkpoint& checkpoint, const RandomJob& random,
+                    const std::vector<NamedPlan>& plans, const Progress& progress,
+                    const backend::DeviceChoice& device) {
   const spec::Layout layout(random.job);
   const JobInputs inputs = random_inputs(checkpoint.spec(), random);
   const CaptureJob job{checkpoint, layout, inputs, {}, random.sigma, random.compute, {}, device};
-  Report report{.path = path, .skipped = "", .checks = {}, .plans = {}};
+  Report report{.path = checkpoint.file().path(), .skipped = "", .checks = {}, .plans = {}};
   std::optional<Capture> first;
   for (const NamedPlan& plan : plans) {
     if (progress) progress(plan.describe());

@@ -168,7 +168,7 @@ TEST(Rules, OneDifferingBitIsFound) {
 TEST(Rules, ModelPlansAreCompared) {
   const CheckpointFile file(small_spec(), true);
   const std::vector<verify::NamedPlan> plans = verify::plan_list("some");
-  const verify::Report report = verify::verify_model(file.path(), {}, plans, {});
+  const verify::Report report = verify::verify_model(file.get(), {}, plans, {});
   EXPECT_TRUE(report.ok());
   EXPECT_GE(report.plans.size(), 8u);
   EXPECT_EQ(report.plans.size(), plans.size());

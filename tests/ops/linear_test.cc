@@ -115,6 +115,54 @@ TEST(Linear, TilesAndBlocks) {
   expect_definition<BF16, BF16, float>(130, 100, 520, true);
 }
 
+// y += x . W^T: onto what y holds, rounded once more.
+template <typename T>
+void expect_definition_of_sum(std::int64_t m, std::int64_t n, std::int64_t k) {
+  const auto seed = static_cast<std::uint64_t>(m * 7 + n * 3 + k);
+  Linear<T, T, T> layer(m, n, k, /*with_bias=*/true, seed);
+  layer.args.add = true;
+  const std::vector<T> held = random_values<T>(layer.y.count(), seed + 9);
+  const auto hold = [&](Guarded<T>& y) {
+    y.poison();
+    for (std::int64_t row = 0; row < m; ++row)
+      std::copy_n(held.data() + row * (n + 5), n, y.data() + row * (n + 5));
+  };
+  Guarded<T> want(layer.y.count());
+  hold(want);
+  kernels::LinearArgs args = layer.args;
+  args.y = want.data();
+  definition_backend().linear(args);
+  for_each_backend([&](kernels::Backend& backend) {
+    hold(layer.y);
+    backend.linear(layer.args);
+    layer.info.backend = backend.name();
+    expect_same_bits(layer.info, want, layer.y, n + 5);
+  });
+}
+
+TEST(Linear, AddsToTheOutput) {
+  const float x[2] = {1, 2}, w[2] = {3, -1};
+  float y = 10;
+  best_backend().linear({.x = x,
+                         .x_dtype = DType::kF32,
+                         .x_stride = 2,
+                         .w = w,
+                         .w_dtype = DType::kF32,
+                         .y = &y,
+                         .y_dtype = DType::kF32,
+                         .y_stride = 1,
+                         .m = 1,
+                         .n = 1,
+                         .k = 2,
+                         .add = true});
+  EXPECT_EQ(y, 11);
+  for (const std::int64_t size : kSizes) {
+    expect_definition_of_sum<BF16>(3, size, 16);
+    expect_definition_of_sum<float>(size, 3, 48);
+  }
+  expect_definition_of_sum<F16>(70, 130, 16);
+}
+
 TEST(Linear, DTypes) {
   expect_definition<float, float, float>(65, 97, 259, true);
   expect_definition<float, BF16, BF16>(33, 49, 300, true);

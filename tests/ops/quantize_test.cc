@@ -1,6 +1,9 @@
 // quantize_rows and swiglu_quantize_rows.
 #include <fmt/format.h>
 
+#include <algorithm>
+#include <iterator>
+
 #include "kernels/linear.h"
 #include "ops/op_test.h"
 
@@ -14,15 +17,16 @@ void expect_same(const Case& info, const Guarded<std::int8_t>& want, const Guard
   expect_same_bits(info, want_scale.data(), got_scale.data(), want_scale.count(), 1);
 }
 
+// `gap`: elements between rows; 3 leaves most rows off every alignment.
 template <typename T>
 void expect_quantize(std::int64_t m, std::int64_t k, std::int64_t group, float magnitude = 1.0f,
-                     kernels::RowCode code = kernels::RowCode::kInt8) {
+                     kernels::RowCode code = kernels::RowCode::kInt8, std::int64_t gap = 3) {
   const auto seed = static_cast<std::uint64_t>(m * 1000 + k + group);
-  const std::vector<T> x = random_values<T>(m * (k + 3), seed, magnitude);
+  const std::vector<T> x = random_values<T>(m * (k + gap), seed, magnitude);
   Guarded<std::int8_t> want(m * k), got(m * k);
   Guarded<float> want_scale(m), got_scale(m);
-  kernels::QuantizeRowsArgs args{x.data(),          kDTypeOf<T>, k + 3, group, want.data(),
-                                 want_scale.data(), m,           k,     code};
+  kernels::QuantizeRowsArgs args{x.data(),          kDTypeOf<T>, k + gap, group, want.data(),
+                                 want_scale.data(), m,           k,       code};
   definition_backend().quantize_rows(args);
   args.codes = got.data();
   args.scale = got_scale.data();
@@ -36,9 +40,8 @@ void expect_quantize(std::int64_t m, std::int64_t k, std::int64_t group, float m
 }
 
 template <typename T>
-void expect_swiglu_quantize(std::int64_t m, std::int64_t k, std::int64_t group) {
-  const auto seed = static_cast<std::uint64_t>(m * 1000 + k + group);
-  const std::vector<T> gate_up = random_values<T>(m * 2 * k, seed, 4.0f);
+void expect_swiglu_quantize(std::int64_t m, std::int64_t k, std::int64_t group, const std::vector<T>& gate_up,
+                            std::uint64_t seed) {
   Guarded<std::int8_t> want(m * k), got(m * k);
   Guarded<float> want_scale(m), got_scale(m);
   kernels::SwigluQuantizeRowsArgs args{gate_up.data(),    kDTypeOf<T>, group, want.data(),
@@ -54,6 +57,12 @@ void expect_swiglu_quantize(std::int64_t m, std::int64_t k, std::int64_t group) 
                     backend.name()};
     expect_same(info, want, want_scale, got, got_scale, k);
   });
+}
+
+template <typename T>
+void expect_swiglu_quantize(std::int64_t m, std::int64_t k, std::int64_t group) {
+  const auto seed = static_cast<std::uint64_t>(m * 1000 + k + group);
+  expect_swiglu_quantize<T>(m, k, group, random_values<T>(m * 2 * k, seed, 4.0f), seed);
 }
 
 // The worked example of the int8 format, group 4: 70.62 becomes 70 because the quotient passes through bf16.
@@ -111,6 +120,16 @@ TEST(QuantizeRows, Groups) {
     }
 }
 
+// Rows one after the other, as the network has them: up to 14,336 values, more rows than a GPU takes at once.
+TEST(QuantizeRows, RotatedRows) {
+  constexpr auto kInt8 = kernels::RowCode::kInt8;
+  for (const std::int64_t k : {256, 2048, 2304, 5376, 7168, 14336})
+    expect_quantize<BF16>(5, k, 256, 1.0f, kInt8, 0);
+  expect_quantize<BF16>(7000, 256, 256, 1.0f, kInt8, 0);
+  for (const float magnitude : {1e37f, 1e32f, 1e-30f, 1e-38f})
+    expect_quantize<BF16>(5, 2304, 256, magnitude, kInt8, 0);
+}
+
 // The worked example of the 4-bit format.
 TEST(QuantizeRows, Int4HandValues) {
   const float x[4] = {1.5f, -0.75f, 2, 0.25f};
@@ -162,6 +181,27 @@ TEST(SwigluQuantizeRows, Sizes) {
   for (const std::int64_t size : kSizes) expect_swiglu_quantize<BF16>(3, size, 0);
   for (const std::int64_t group : {4, 16, 64, 256}) expect_swiglu_quantize<BF16>(5, 3 * group, group);
   expect_swiglu_quantize<float>(5, 512, 256);
+}
+
+TEST(SwigluQuantizeRows, RotatedRows) {
+  for (const std::int64_t k : {256, 2304, 5376, 14336}) expect_swiglu_quantize<BF16>(5, k, 256);
+  expect_swiglu_quantize<BF16>(1000, 512, 256);
+}
+
+// Row by row one gate, one up or both far from the others, at every place of a group in turn.
+TEST(SwigluQuantizeRows, UnusualValues) {
+  constexpr std::int64_t kM = 512, kK = 512;
+  constexpr float kUnusual[] = {0.0f,    -0.0f,  70.0f,  -70.0f, 90.0f,   -90.0f, 200.0f, -200.0f, 1e30f,
+                                -1e-10f, 1e-10f, 1e-20f, 1e-30f, -1e-38f, 1e-38f, 1e-40f, -1e-40f};
+  constexpr std::int64_t kCount = std::size(kUnusual);
+  std::vector<BF16> gate_up = random_values<BF16>(kM * 2 * kK, 7, 4.0f);
+  for (std::int64_t row = 0; row < kM; ++row) {
+    BF16* gate = gate_up.data() + row * 2 * kK;
+    if (row % 3 != 0) gate[row] = to_bf16(kUnusual[row % kCount]);
+    if (row % 3 != 1) gate[kK + row * 5 % kK] = to_bf16(kUnusual[row / 3 % kCount]);
+  }
+  std::fill_n(gate_up.begin(), 2 * kK, to_bf16(0.0f));
+  expect_swiglu_quantize<BF16>(kM, kK, 256, gate_up, 7);
 }
 
 TEST(SwigluQuantizeRows, RowsInParts) {

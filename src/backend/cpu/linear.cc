@@ -1,11 +1,11 @@
-// linear: y[m][n] = round(f(total x_scale[m]) + bias[n]), total = sum over K blocks of the block's sum of
-// x[m][k] w[n][k].
+// linear: y[m][n] = round(f(total x_scale[m]) + bias[n] (+ y[m][n])), total = sum over K blocks of the
+// block's sum of x[m][k] w[n][k].
 //
 // Rounding: operands are exact in float; inside a block of kLinearKBlock one fused multiply-add chain from
 // zero, k ascending; block sums added in order to a float total that starts at zero; the product with the
-// row's scale, where there is one, rounds; bias added; one rounding to y_dtype. Equal to linear_definition
-// bit for bit, hence under any slicing of rows or columns. Bytes moved: W once per 512 rows of x, x once per
-// 384 columns of W, y once.
+// row's scale, where there is one, rounds; bias added; what y held added, where asked for; one rounding to
+// y_dtype. Equal to linear_definition bit for bit, hence under any slicing of rows or columns. Bytes moved: W
+// once per 512 rows of x, x once per 384 columns of W, y once.
 #include "kernels/linear.h"
 
 #include <cmath>
@@ -56,8 +56,11 @@ void linear_definition(const kernels::LinearArgs& a) {
     dispatch_dtype<BF16, F16, float>(a.w_dtype, "linear", [&]<typename TW>() {
       dispatch_dtype<BF16, F16, float>(a.y_dtype, "linear", [&]<typename TY>() {
         for (std::int64_t m = 0; m < a.m; ++m)
-          for (std::int64_t n = 0; n < a.n; ++n)
-            static_cast<TY*>(a.y)[m * a.y_stride + n] = from_float<TY>(linear_total<TX, TW>(a, m, n));
+          for (std::int64_t n = 0; n < a.n; ++n) {
+            TY& y = static_cast<TY*>(a.y)[m * a.y_stride + n];
+            const float total = linear_total<TX, TW>(a, m, n);
+            y = from_float<TY>(a.add ? total + to_float(y) : total);
+          }
       });
     });
   });
@@ -113,6 +116,7 @@ struct FloatProblem {
       const std::int64_t left = cols.size() - c;
       F32 v = hn::Mul(hn::Load(F32Tag(), acc + c), x_scale);
       if (a.bias != nullptr) v = hn::Add(v, load(a.bias + cols.begin + c, left));
+      if (a.add) v = hn::Add(v, load(y + c, left));
       store(v, y + c, left);
     }
   }

@@ -37,13 +37,13 @@
 #include <cuda_bf16.h>
 #include <cuda_fp16.h>
 
-#include <algorithm>
 #include <cmath>
 #include <cstdint>
 #include <type_traits>
 
 #include "backend/cuda/attention.h"
 #include "backend/cuda/check.h"
+#include "backend/cuda/cluster_launch.h"
 #include "backend/cuda/device/ldmatrix.cuh"
 #include "backend/cuda/device/mbarrier.cuh"
 #include "backend/cuda/device/softmax.cuh"
@@ -436,8 +436,6 @@ Params make_params(const AttentionArgs& args) {
 
 template <typename T>
 void launch(const AttentionArgs& args, cudaStream_t stream) {
-  const auto kernel = attention_sm90_kernel<T>;
-  H3S_CUDA_CHECK(cudaFuncSetAttribute(kernel, cudaFuncAttributeMaxDynamicSharedMemorySize, kSharedBytes));
   const Params p = make_params(args);
   const CUtensorMap q_map = make_map(args.q, args.dtype, args.q_tokens, args.heads, args.q_token_stride,
                                      args.q_head_stride, kBlockM);
@@ -445,24 +443,8 @@ void launch(const AttentionArgs& args, cudaStream_t stream) {
                                      args.k_head_stride, kBlockN);
   const CUtensorMap v_map = make_map(args.v, args.dtype, args.kv_tokens, args.heads, args.v_token_stride,
                                      args.v_head_stride, kBlockN);
-
-  int device = 0, multiprocessors = 0;
-  H3S_CUDA_CHECK(cudaGetDevice(&device));
-  H3S_CUDA_CHECK(cudaDeviceGetAttribute(&multiprocessors, cudaDevAttrMultiProcessorCount, device));
-  const int64_t resident = multiprocessors / kClusterBlocks * kClusterBlocks;
-
-  cudaLaunchConfig_t config = {};
-  config.gridDim = dim3(static_cast<unsigned>(std::min<int64_t>(resident, p.num_tiles)));
-  config.blockDim = dim3(kThreads);
-  config.dynamicSmemBytes = kSharedBytes;
-  config.stream = stream;
-  cudaLaunchAttribute cluster = {};
-  cluster.id = cudaLaunchAttributeClusterDimension;
-  cluster.val.clusterDim.x = kClusterBlocks;
-  cluster.val.clusterDim.y = cluster.val.clusterDim.z = 1;
-  config.attrs = &cluster;
-  config.numAttrs = 1;
-  H3S_CUDA_CHECK(cudaLaunchKernelEx(&config, kernel, q_map, k_map, v_map, p));
+  launch_clusters(attention_sm90_kernel<T>, {kClusterBlocks, kThreads, kSharedBytes, p.num_tiles}, stream,
+                  q_map, k_map, v_map, p);
 }
 
 }  // namespace

@@ -40,20 +40,21 @@ __global__ void __launch_bounds__(kRowThreads, kRowBlocks) final_modulate_kernel
 
   // Normalise, modulate and store.
   float* y = p.y + m * p.c;
-  for (int i = threadIdx.x * kVector; i < p.c; i += kRowThreads * kVector) {
-    const int64_t left = p.c - i;
-    float v[kVector], weight[kVector], scale[kVector], shift[kVector];
-    load<kStaged, Use::kPlain>(x + i, left, v);
-    load<kStaged, Use::kReuse>(p.weight + i, left, weight);
-    load<kStaged, Use::kReuse>(p.scale + i, left, scale);
-    load<kStaged, Use::kReuse>(p.shift + i, left, shift);
+#pragma unroll 2
+  for (int i = threadIdx.x * kQuad; i < p.c; i += kRowThreads * kQuad) {
+    const int left = p.c - i;
+    float v[kQuad], weight[kQuad], scale[kQuad], shift[kQuad];
+    load_quad<kStaged, Use::kPlain>(x + i, left, v);
+    load_quad<kStaged, Use::kReuse>(p.weight + i, left, weight);
+    load_quad<kStaged, Use::kReuse>(p.scale + i, left, scale);
+    load_quad<kStaged, Use::kReuse>(p.shift + i, left, shift);
 #pragma unroll
-    for (int j = 0; j < kVector; ++j) {
+    for (int j = 0; j < kQuad; ++j) {
       const float n = round_to<T>(__fmul_rn(__fmul_rn(v[j], r), weight[j]));
       const float gain = round_to<R>(__fadd_rn(1.0f, scale[j]));
       v[j] = round_to<R>(__fadd_rn(round_to<R>(__fmul_rn(n, gain)), shift[j]));
     }
-    store<kStaged>(v, y + i, left);
+    store_quad<kStaged>(v, y + i, left);
   }
 }
 

@@ -39,6 +39,7 @@ struct Params {
   int64_t m, n, k;
   DType x_dtype, w_dtype, y_dtype;
   bool x_vector, w_vector;  // four neighbours along k may be read at once
+  bool add;
 };
 
 __device__ __forceinline__ float2 widen(uint32_t pair, DType dtype) {
@@ -74,10 +75,18 @@ __device__ __forceinline__ float4 read_four(const void* base, DType dtype, bool 
   return make_float4(v[0], v[1], v[2], v[3]);
 }
 
+// What y holds: not through the read-only cache, for it is about to be written.
+__device__ __forceinline__ float read_output(const Params& p, int64_t idx) {
+  if (p.y_dtype == DType::kF32) return static_cast<const float*>(p.y)[idx];
+  if (p.y_dtype == DType::kBF16) return __bfloat162float(static_cast<const __nv_bfloat16*>(p.y)[idx]);
+  return __half2float(static_cast<const __half*>(p.y)[idx]);
+}
+
 __device__ __forceinline__ void store_total(const Params& p, int64_t row, int64_t column, float total) {
   if (p.x_scale != nullptr) total = __fmul_rn(total, __ldg(p.x_scale + row));
   if (p.bias != nullptr) total = __fadd_rn(total, __ldg(p.bias + column));
   const int64_t idx = row * p.y_stride + column;
+  if (p.add) total = __fadd_rn(total, read_output(p, idx));
   if (p.y_dtype == DType::kF32) {
     static_cast<float*>(p.y)[idx] = total;
   } else if (p.y_dtype == DType::kBF16) {
@@ -312,7 +321,8 @@ void linear_fma(const LinearArgs& args, cudaStream_t stream) {
                     args.w_dtype,
                     args.y_dtype,
                     vector_rows(args.x, args.x_dtype, args.x_stride),
-                    vector_rows(args.w, args.w_dtype, args.k)};
+                    vector_rows(args.w, args.w_dtype, args.k),
+                    args.add};
   if (args.m == 1) return launch_few_rows<1>(p, stream);
   if (args.m <= kFewRows) return launch_few_rows<kFewRows>(p, stream);
   if (args.n < 128) return launch_tiles<32, 4>(p, stream);

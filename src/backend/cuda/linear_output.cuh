@@ -20,6 +20,7 @@ device::LinearOutput make_linear_output(const Args& args) {
   const auto row_bytes = static_cast<uintptr_t>(args.y_stride) * dtype_size(args.y_dtype);
   out.aligned = (reinterpret_cast<uintptr_t>(args.y) | row_bytes) % 16 == 0;
   out.x_scale = args.x_scale;
+  if constexpr (requires { args.add; }) out.add = args.add;
   if constexpr (requires { args.w_scale; }) out.w_scale = args.w_scale;
   return out;
 }

@@ -26,11 +26,11 @@
 #include <cuda_bf16.h>
 #include <cuda_fp16.h>
 
-#include <algorithm>
 #include <cstdint>
 #include <type_traits>
 
 #include "backend/cuda/check.h"
+#include "backend/cuda/cluster_launch.h"
 #include "backend/cuda/device/linear_epilogue.cuh"
 #include "backend/cuda/device/mbarrier.cuh"
 #include "backend/cuda/device/tma.cuh"
@@ -283,9 +283,6 @@ struct Operands {
 
 template <typename T, typename TY, int kBlockN>
 void launch(const Operands& in, const LinearOutput& out, cudaStream_t stream) {
-  const auto kernel = linear_sm90_kernel<T, TY, kBlockN>;
-  constexpr int kSharedBytes = Layout<kBlockN>::kSharedBytes;
-  H3S_CUDA_CHECK(cudaFuncSetAttribute(kernel, cudaFuncAttributeMaxDynamicSharedMemorySize, kSharedBytes));
   const CUtensorMap x_map = make_map<T>(in.x, out.m, in.k, in.x_stride, kBlockM);
   const CUtensorMap w_map = make_map<T>(in.w, in.w_rows, in.k, in.k, kBlockN / kClusterBlocks);
 
@@ -301,23 +298,9 @@ void launch(const Operands& in, const LinearOutput& out, cudaStream_t stream) {
   p.part_columns = static_cast<int32_t>(ceil_div(part_n, kBlockN));
   p.part_gap = in.parts.count == 1 ? 0 : static_cast<int32_t>(in.parts.stride - part_n);
 
-  int device = 0, multiprocessors = 0;
-  H3S_CUDA_CHECK(cudaGetDevice(&device));
-  H3S_CUDA_CHECK(cudaDeviceGetAttribute(&multiprocessors, cudaDevAttrMultiProcessorCount, device));
-  const int64_t clusters = std::min<int64_t>(multiprocessors / kClusterBlocks, p.cluster_tiles);
-
-  cudaLaunchConfig_t config = {};
-  config.gridDim = dim3(static_cast<unsigned>(clusters * kClusterBlocks));
-  config.blockDim = dim3(kThreads);
-  config.dynamicSmemBytes = kSharedBytes;
-  config.stream = stream;
-  cudaLaunchAttribute cluster = {};
-  cluster.id = cudaLaunchAttributeClusterDimension;
-  cluster.val.clusterDim.x = kClusterBlocks;
-  cluster.val.clusterDim.y = cluster.val.clusterDim.z = 1;
-  config.attrs = &cluster;
-  config.numAttrs = 1;
-  H3S_CUDA_CHECK(cudaLaunchKernelEx(&config, kernel, x_map, w_map, p));
+  const ClusterLaunch shape = {kClusterBlocks, kThreads, Layout<kBlockN>::kSharedBytes,
+                               p.cluster_tiles * kClusterBlocks};
+  launch_clusters(linear_sm90_kernel<T, TY, kBlockN>, shape, stream, x_map, w_map, p);
 }
 
 // 128 columns: one head's slice of a fused projection would waste half of a wider tile.

@@ -7,6 +7,7 @@
 
 #include "backend/cuda/check.h"
 #include "backend/cuda/device/quantize.cuh"
+#include "backend/cuda/device/quantize_rotated.cuh"
 
 namespace h3s::cuda {
 
@@ -78,10 +79,52 @@ void launch_quantize_group(const Source& source, const QuantizeOutput& out, cuda
   H3S_CUDA_CHECK_LAUNCH();
 }
 
+// Rotation by 256 of a source of bf16. A block takes every gridDim.x-th row.
+template <typename Source>
+__global__ void __maxnreg__((Source::kRotatedRoute.registers + kExtraRegisters))
+    rotated_kernel(const __grid_constant__ Source source, const __grid_constant__ QuantizeOutput out) {
+  extern __shared__ __align__(16) float shared_values[];
+  __shared__ uint32_t warp_maxima[2][32];
+  source.begin();
+  if (device::quantize_rotated(source, static_cast<int>(out.m), static_cast<int>(out.k),
+                               reinterpret_cast<unsigned char*>(shared_values), warp_maxima, out.codes,
+                               out.scale))
+    device::quantize_plain_rows(source, blockIdx.x, gridDim.x, out.m, out.k, out.group, false, shared_values,
+                                warp_maxima[0], out.codes, out.scale);
+}
+
+// False when rows of this length do not fit a block of this device.
+template <typename Source>
+bool launch_rotated(const Source& source, const QuantizeOutput& out, cudaStream_t stream) {
+  const int groups = static_cast<int>(out.k / device::kRotated),
+            warps = (groups + device::kGroupsOfWarp - 1) / device::kGroupsOfWarp, threads = 32 * warps;
+  if (warps > device::kMaxRotatedWarps) return false;
+  const auto kernel = rotated_kernel<Source>;
+  int device = 0, limit = 0, multiprocessors = 0, resident = 0;
+  cudaFuncAttributes attributes;
+  H3S_CUDA_CHECK(cudaGetDevice(&device));
+  H3S_CUDA_CHECK(cudaDeviceGetAttribute(&limit, cudaDevAttrMaxSharedMemoryPerBlockOptin, device));
+  H3S_CUDA_CHECK(cudaDeviceGetAttribute(&multiprocessors, cudaDevAttrMultiProcessorCount, device));
+  H3S_CUDA_CHECK(cudaFuncGetAttributes(&attributes, kernel));
+  // The plain route, should a row need it, holds the row.
+  const int shared_bytes = std::max(
+      warps * ((groups + warps - 1) / warps) * device::kGroupBytes<Source>, static_cast<int>(out.k) * 4);
+  if (shared_bytes + static_cast<int>(attributes.sharedSizeBytes) > limit) return false;
+  H3S_CUDA_CHECK(cudaFuncSetAttribute(kernel, cudaFuncAttributeMaxDynamicSharedMemorySize, shared_bytes));
+  H3S_CUDA_CHECK(cudaOccupancyMaxActiveBlocksPerMultiprocessor(&resident, kernel, threads,
+                                                               static_cast<size_t>(shared_bytes)));
+  const int64_t blocks = std::min<int64_t>(out.m, int64_t{multiprocessors} * std::max(resident, 1));
+  kernel<<<static_cast<unsigned>(blocks), static_cast<unsigned>(threads), static_cast<size_t>(shared_bytes),
+           stream>>>(source, out);
+  H3S_CUDA_CHECK_LAUNCH();
+  return true;
+}
+
 // `aligned`: every row that the source reads starts on 16 bytes.
 template <typename Source>
 void launch_quantize(const Source& source, const QuantizeOutput& out, bool aligned, cudaStream_t stream) {
   if (out.m == 0) return;
+  H3S_CUDA_ASSERT(out.m < int64_t{1} << 30);  // rows are counted in int, with steps past the end
   const bool fast = aligned && reinterpret_cast<uintptr_t>(out.codes) % 16 == 0 && out.k % 16 == 0 &&
                     out.k <= device::kFastMaxK;
   if (!fast) return launch_quantize_group<kPlainGroup>(source, out, stream);
@@ -95,6 +138,8 @@ void launch_quantize(const Source& source, const QuantizeOutput& out, bool align
     case 64:
       return launch_quantize_group<64>(source, out, stream);
     case 256:
+      if constexpr (Source::kRotatedRoute.inputs > 0)
+        if (launch_rotated(source, out, stream)) return;
       return launch_quantize_group<256>(source, out, stream);
     default:
       return launch_quantize_group<kPlainGroup>(source, out, stream);

@@ -2,9 +2,9 @@
 // kernels/linear.h.
 //
 // x [m, k] bf16 or f32, codes [m, k], scale [m]. Rotation and maximum in float, the quotient by way of bf16;
-// device/quantize.cuh has the formula and both routes. Equal to the CPU definition bit for bit, hence under
-// any chunking of rows. Bytes moved per row: x in, k codes and a scale out. A bf16 row rotated by 256 costs
-// 23 instructions a value, and 24 pass on sm_90 while its three bytes do: bound by both.
+// device/quantize.cuh has the formula and two routes, device/quantize_rotated.cuh the one for bf16 rotated
+// by 256. Equal to the CPU definition bit for bit, hence under any chunking of rows. Bytes moved per row: x
+// in, k codes and a scale out.
 
 #include <cuda_bf16.h>
 
@@ -13,6 +13,7 @@
 
 #include "backend/cuda/check.h"
 #include "backend/cuda/device/quantize.cuh"
+#include "backend/cuda/device/quantize_rotated.cuh"
 #include "backend/cuda/quantize.h"
 #include "backend/cuda/quantize_launch.cuh"
 
@@ -30,17 +31,28 @@ struct RowSource {
   struct Raw {
     Packed<T> half[2];
   };
-  const T* x;
+  // 80 registers: 24 warps on a multiprocessor of sm_90.
+  static constexpr RotatedRoute kRotatedRoute = {sizeof(T) == 2 ? 1 : 0, 80};
+  const T* data;
   int64_t stride;
 
-  __device__ __forceinline__ float one(int64_t m, int64_t i) const { return to_float(x[m * stride + i]); }
+  __device__ __forceinline__ float one(int64_t m, int64_t i) const { return to_float(data[m * stride + i]); }
   __device__ __forceinline__ Raw raw(int64_t m, int64_t i) const {
-    const T* p = x + m * stride + i;
+    const T* p = data + m * stride + i;
     return {load<true, Use::kReuse>(p, kVector), load<true, Use::kReuse>(p + kVector, kVector)};
   }
   __device__ __forceinline__ bool from_raw(const Raw& raw, float (&v)[kRun]) const {
     unpack(raw.half[0], reinterpret_cast<float(&)[kVector]>(v[0]));
     unpack(raw.half[1], reinterpret_cast<float(&)[kVector]>(v[kVector]));
+    return true;
+  }
+  __device__ __forceinline__ void begin() const {}
+  __device__ __forceinline__ bool take(const unsigned char* chunks, int, bool,
+                                       float (&v)[kThreadValues]) const {
+#pragma unroll
+    for (int c = 0; c < kThreadValues / kVector; ++c)
+      load<true, Use::kPlain>(reinterpret_cast<const T*>(chunks + c * kChunkBytes), kVector,
+                              reinterpret_cast<float(&)[kVector]>(v[c * kVector]));
     return true;
   }
 };

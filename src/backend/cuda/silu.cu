@@ -4,7 +4,7 @@
 // float roundings, then the type's. Equal to cpu::silu_definition bit for bit. Bytes moved per element: x in,
 // y out.
 #include "backend/cuda/device/element.cuh"
-#include "backend/cuda/device/exp.cuh"
+#include "backend/cuda/device/silu.cuh"
 #include "backend/cuda/launch.h"
 #include "backend/cuda/row_ops.h"
 
@@ -13,14 +13,27 @@ namespace {
 
 using namespace device;
 
+// Straight code where all values are in its range, the definition otherwise.
+__device__ __forceinline__ void silu_all(float (&v)[kVector]) {
+  float least = v[0], largest = v[0];
+#pragma unroll
+  for (int j = 1; j < kVector; ++j) least = min_or_nan(least, v[j]), largest = fmaxf(largest, v[j]);
+  if (least >= kSiluFastMin && largest <= kSiluFastMax) {
+#pragma unroll
+    for (int j = 0; j < kVector; ++j) v[j] = copysignf(silu_fast(v[j]), v[j]);
+  } else {
+#pragma unroll
+    for (int j = 0; j < kVector; ++j) v[j] = device::silu(v[j]);
+  }
+}
+
 template <typename T, bool kWide>
 __global__ void silu_kernel(const T* x, T* y, int64_t count) {
   const int64_t i = (static_cast<int64_t>(blockIdx.x) * blockDim.x + threadIdx.x) * kVector;
   if (i >= count) return;
   float v[kVector];
   load<kWide, Use::kStream>(x + i, count - i, v);
-#pragma unroll
-  for (int j = 0; j < kVector; ++j) v[j] = device::silu(v[j]);
+  silu_all(v);
   store<kWide>(v, y + i, count - i);
 }
 

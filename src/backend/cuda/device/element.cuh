@@ -36,6 +36,23 @@ __device__ __forceinline__ float round_to(float x) {
   return to_float(from_float<T>(x));
 }
 
+// The smaller one; NaN when either is.
+__device__ __forceinline__ float min_or_nan(float a, float b) {
+#if __CUDA_ARCH__ >= 800
+  asm("min.NaN.f32 %0, %0, %1;" : "+f"(a) : "f"(b));
+  return a;
+#else
+  return a < b || a != a ? a : b;
+#endif
+}
+
+// 1 / x within an ulp; subnormal ones, in or out, are zero.
+__device__ __forceinline__ float reciprocal_approx(float x) {
+  float inverse;
+  asm("rcp.approx.ftz.f32 %0, %1;" : "=f"(inverse) : "f"(x));
+  return inverse;
+}
+
 // The two halves of a word that holds two bf16.
 __device__ __forceinline__ float low_bf16(uint32_t word) {
   return __uint_as_float(word << 16);

@@ -4,7 +4,7 @@
 // Sums come as 16 x 32 pieces of a warp in the layout of mma.cuh: four neighbouring 16 x 8 tiles, lane = 4g +
 // q, sums[4t + 0, 1] are row g, columns 8t + 2q + {0, 1}; sums[4t + 2, 3] the row g + 8.
 //   int8:     y = round(f(f(f(sum) x_scale[row]) w_scale[column]) (+ bias[column]))
-//   floating: y = round(f(f(sum (x_scale[row])) (+ bias[column])))
+//   floating: y = round(f(f(f(sum (x_scale[row])) (+ bias[column])) (+ y before)))
 // each f one fp32 rounding to nearest even, never contracted.
 #pragma once
 
@@ -24,6 +24,7 @@ struct LinearOutput {
   const float* bias;     // [n] or null
   int64_t m, n;
   bool aligned;  // every row of y starts on 16 bytes
+  bool add;      // floating only: to what y holds
 };
 
 template <typename TY>
@@ -100,6 +101,57 @@ __device__ __forceinline__ void store_eight(const LinearOutput& out, int64_t row
   }
 }
 
+template <typename TY>
+__device__ __forceinline__ float2 unpack_output(uint32_t pair) {
+  if constexpr (std::is_same_v<TY, __nv_bfloat16>)
+    return __bfloat1622float2(reinterpret_cast<const __nv_bfloat162&>(pair));
+  else
+    return __half22float2(reinterpret_cast<const __half2&>(pair));
+}
+
+// What store_eight would overwrite; zeros where there is no column.
+template <typename TY>
+__device__ __forceinline__ void load_eight(const LinearOutput& out, int64_t row, int64_t column,
+                                           uint32_t (&v)[4]) {
+  const TY* src = static_cast<const TY*>(out.y) + row * out.y_stride + column;
+  if (out.aligned && column + 8 <= out.n) {
+    const uint4 whole = *reinterpret_cast<const uint4*>(src);
+    v[0] = whole.x, v[1] = whole.y, v[2] = whole.z, v[3] = whole.w;
+    return;
+  }
+#pragma unroll
+  for (int i = 0; i < 4; ++i) v[i] = 0;
+#pragma unroll
+  for (int i = 0; i < 8; ++i) {
+    if (column + i < out.n)
+      v[i / 2] |= uint32_t{reinterpret_cast<const unsigned short*>(src)[i]} << (16 * (i % 2));
+  }
+}
+
+// Adds to this lane's eight values of a row, of store_piece, what y holds there. The whole warp takes part.
+template <typename TY>
+__device__ __forceinline__ void add_output(const LinearOutput& out, int64_t row, int64_t column0, int q,
+                                           bool inside, float (&v)[8]) {
+  if constexpr (std::is_same_v<TY, float>) {
+    const float* src = static_cast<const float*>(out.y) + row * out.y_stride;
+#pragma unroll
+    for (int t = 0; t < 8; ++t) {
+      const int64_t column = column0 + 2 * q + t / 2 * 8 + t % 2;
+      if (inside && column < out.n) v[t] = __fadd_rn(v[t], src[column]);
+    }
+  } else {
+    uint32_t held[4] = {};
+    if (inside) load_eight<TY>(out, row, column0 + 8 * q, held);
+    transpose_quad(held);
+#pragma unroll
+    for (int t = 0; t < 4; ++t) {
+      const float2 pair = unpack_output<TY>(held[t]);
+      v[2 * t] = __fadd_rn(v[2 * t], pair.x);
+      v[2 * t + 1] = __fadd_rn(v[2 * t + 1], pair.y);
+    }
+  }
+}
+
 // Finishes and stores a warp's 16 x 32 piece at (row0, column0); all lanes of the warp take part.
 template <typename TY, typename Sum>
 __device__ __forceinline__ void store_piece(const LinearOutput& out, const Sum* sums, int64_t row0,
@@ -120,6 +172,9 @@ __device__ __forceinline__ void store_piece(const LinearOutput& out, const Sum* 
 #pragma unroll
     for (int t = 0; t < 8; ++t)
       v[t] = finish_sum(sums[t / 2 * 4 + 2 * r + t % 2], x_scale, terms, t, has_bias);
+    if constexpr (std::is_same_v<Sum, float>) {
+      if (out.add) add_output<TY>(out, row, column0, q, inside, v);
+    }
     if constexpr (std::is_same_v<TY, float>) {
       // A quad's pairs make whole 32-byte sectors.
       float* dst = static_cast<float*>(out.y) + row * out.y_stride + column0 + 2 * q;

@@ -28,6 +28,40 @@ __device__ __forceinline__ float2 load_pair(const __nv_bfloat16* p) {
   return make_float2(low_bf16(word), high_bf16(word));
 }
 
+// Four neighbours in one access, of 16 bytes for float and 8 for bf16: a warp's accesses are whole lines for
+// both, where eight floats a thread would be two accesses that touch each line twice. The cache's rate, not
+// device memory's, is the limit of ops that read several vectors of float beside the row.
+constexpr int kQuad = 4;
+
+// Elements [0, left) of a quad at p, the missing ones zero. kWide: all four exist and p is aligned to them.
+template <bool kWide, Use kUse, typename T>
+__device__ __forceinline__ void load_quad(const T* p, int left, float (&v)[kQuad]) {
+  if constexpr (!kWide) {
+#pragma unroll
+    for (int i = 0; i < kQuad; ++i) v[i] = i < left ? to_float(p[i]) : 0.0f;
+  } else if constexpr (std::is_same_v<T, float>) {
+    const float4 four = load_words<kUse>(reinterpret_cast<const float4*>(p));
+    v[0] = four.x, v[1] = four.y, v[2] = four.z, v[3] = four.w;
+  } else {
+    const uint2 words = load_words<kUse>(reinterpret_cast<const uint2*>(p));
+    v[0] = low_bf16(words.x), v[1] = high_bf16(words.x), v[2] = low_bf16(words.y), v[3] = high_bf16(words.y);
+  }
+}
+
+// Stores elements [0, left), each rounded to T.
+template <bool kWide, typename T>
+__device__ __forceinline__ void store_quad(const float (&v)[kQuad], T* p, int left) {
+  if constexpr (!kWide) {
+#pragma unroll
+    for (int i = 0; i < kQuad; ++i)
+      if (i < left) p[i] = from_float<T>(v[i]);
+  } else if constexpr (std::is_same_v<T, float>) {
+    *reinterpret_cast<float4*>(p) = make_float4(v[0], v[1], v[2], v[3]);
+  } else {
+    *reinterpret_cast<uint2*>(p) = make_uint2(pack_bf16(v[0], v[1]), pack_bf16(v[2], v[3]));
+  }
+}
+
 // Copies x[c] to `row` in shared memory and returns when the block may read all of it. Both 16-byte aligned,
 // c a multiple of 8.
 template <typename T>

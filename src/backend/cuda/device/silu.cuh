@@ -9,11 +9,13 @@
 // run on other cards too).
 #pragma once
 
+#include "element.cuh"
 #include "exp.cuh"
 
 namespace h3s::cuda::device {
 
 constexpr float kSiluFastMin = -87.0f;
+constexpr float kSiluFastMax = 3.40282347e38f;  // the largest float
 
 __device__ __forceinline__ float silu_fast(float z) {
   const float x = -fminf(z, 80.0f);
@@ -29,8 +31,7 @@ __device__ __forceinline__ float silu_fast(float z) {
   const float exponential =
       __int_as_float(__float_as_int(__fmaf_rn(q, r, 1.0f)) + (__float_as_int(sum) << 23));
   const float divisor = __fadd_rn(1.0f, exponential);
-  float inverse;
-  asm("rcp.approx.ftz.f32 %0, %1;" : "=f"(inverse) : "f"(divisor));
+  const float inverse = reciprocal_approx(divisor);
   float quotient = __fmul_rn(z, inverse);
   quotient = __fmaf_rn(__fmaf_rn(-divisor, quotient, z), inverse, quotient);
   return __fmaf_rn(__fmaf_rn(-divisor, quotient, z), inverse, quotient);

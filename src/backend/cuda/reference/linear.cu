@@ -29,6 +29,7 @@ struct Params {
   const float* x_scale;
   TY* y;
   int64_t x_stride, y_stride, m, n, k;
+  bool add;
 };
 
 // Columns [k0, k0 + count) of 64 rows, as [k][row]; rows past the last are zeros.
@@ -73,7 +74,9 @@ __global__ void __launch_bounds__(kThreads) linear_kernel(const Params<TX, TW, T
       if (m >= p.m || n >= p.n) continue;
       float v = p.x_scale == nullptr ? total[i][j] : __fmul_rn(total[i][j], p.x_scale[m]);
       if (p.bias != nullptr) v = __fadd_rn(v, p.bias[n]);
-      p.y[m * p.y_stride + n] = from_float<TY>(v);
+      TY& y = p.y[m * p.y_stride + n];
+      if (p.add) v = __fadd_rn(v, to_float(y));
+      y = from_float<TY>(v);
     }
 }
 
@@ -104,7 +107,8 @@ void linear(const kernels::LinearArgs& a, cudaStream_t stream) {
                                    a.y_stride,
                                    a.m,
                                    a.n,
-                                   a.k};
+                                   a.k,
+                                   a.add};
         linear_kernel<TX, TW, TY><<<grid, kThreads, 0, stream>>>(p);
         H3S_CUDA_CHECK_LAUNCH();
       });
