@@ -12,6 +12,7 @@
 #include "exec/weight_loader.h"
 #include "io/json.h"
 #include "log.h"
+#include "lora_options.h"
 #include "values.h"
 
 namespace h3s::cli {
@@ -28,6 +29,7 @@ constexpr int kRefused = 2;  // exit code of bad input
 struct Arguments {
   std::string file;
   bool json = false, formats = false;
+  LoraOptions lora;
   io::ReadOptions options;
 };
 
@@ -118,7 +120,36 @@ void print_weight_bytes(const WeightBytes& bytes) {
   fmt::print("{:<36}{:>14}\n", "largest block, a slot to stream by", format_bytes(bytes.largest_block));
 }
 
-void print_text(const Report& report, const std::optional<WeightBytes>& bytes) {
+// What the LoRAs would change; nothing when the checkpoint does not load. Throws when nothing of one applies.
+std::vector<checkpoint::LoraReport> lora_reports(const Report& report, const Arguments& arguments) {
+  if (report.refusal || arguments.lora.files.empty()) return {};
+  const auto base = checkpoint::Checkpoint::open(arguments.file, arguments.options);
+  return arguments.lora.adapted(base).loras()->reports();
+}
+
+void print_loras(const std::vector<checkpoint::LoraReport>& loras) {
+  if (!loras.empty()) fmt::print("\n");
+  for (const checkpoint::LoraReport& lora : loras) fmt::print("LoRA     {}\n", one_line(lora.text()));
+}
+
+ordered_json lora_json(const checkpoint::LoraReport& lora) {
+  ordered_json out{{"file", lora.path},
+                   {"strength", lora.strength},
+                   {"applied", lora.applied},
+                   {"total", lora.total},
+                   {"skipped", ordered_json::array()}};
+  for (const auto& skipped : lora.skipped)
+    out["skipped"].push_back({{"key", skipped.key}, {"reason", skipped.reason}});
+  return out;
+}
+
+// Found out beside the report.
+struct Extras {
+  std::optional<WeightBytes> bytes;
+  std::vector<checkpoint::LoraReport> loras;
+};
+
+void print_text(const Report& report, const Extras& extras) {
   fmt::print("file          {}\n", one_line(report.path));
   if (report.file_bytes > 0)
     fmt::print("size          {} bytes ({})\n", report.file_bytes, bytes_text(report.file_bytes));
@@ -127,10 +158,11 @@ void print_text(const Report& report, const std::optional<WeightBytes>& bytes) {
     fmt::print("metadata      {} = {}\n", io::printable(key), io::printable(value));
   print_spec(report);
   print_formats(report);
-  if (bytes) print_weight_bytes(*bytes);
+  if (extras.bytes) print_weight_bytes(*extras.bytes);
   if (!report.findings.empty()) fmt::print("\n");
   for (const Finding& finding : report.findings)
     fmt::print("{:<8} {}\n", severity_name(finding.severity), one_line(finding.text));
+  print_loras(extras.loras);
   fmt::print("\n{}\n", report.refusal ? "refused: " + one_line(*report.refusal) : "loads");
 }
 
@@ -141,7 +173,7 @@ ordered_json spec_json(const spec::ModelSpec& spec) {
   return out;
 }
 
-void print_json(const Report& report, const std::optional<WeightBytes>& bytes) {
+void print_json(const Report& report, const Extras& extras) {
   ordered_json out{{"file", report.path},
                    {"bytes", report.file_bytes},
                    {"trailing_bytes", report.trailing_bytes},
@@ -154,6 +186,7 @@ void print_json(const Report& report, const std::optional<WeightBytes>& bytes) {
                    {"layers", ordered_json::array()},
                    {"weights", nullptr},
                    {"findings", ordered_json::array()},
+                   {"loras", ordered_json::array()},
                    {"loads", !report.refusal},
                    {"refusal", nullptr}};
   if (report.prefix) out["prefix"] = *report.prefix;
@@ -164,12 +197,13 @@ void print_json(const Report& report, const std::optional<WeightBytes>& bytes) {
   for (const FormatCount& entry : report.formats)
     out["layers"].push_back(
         {{"kind", entry.kind}, {"format", entry.format}, {"count", entry.count}, {"bytes", entry.bytes}});
-  if (bytes)
+  if (extras.bytes)
     out["weights"] = {{"compute", "bf16"},
-                      {"resident_bytes", bytes->resident},
-                      {"text_bytes", bytes->text},
-                      {"block_bytes", bytes->blocks},
-                      {"largest_block_bytes", bytes->largest_block}};
+                      {"resident_bytes", extras.bytes->resident},
+                      {"text_bytes", extras.bytes->text},
+                      {"block_bytes", extras.bytes->blocks},
+                      {"largest_block_bytes", extras.bytes->largest_block}};
+  for (const checkpoint::LoraReport& lora : extras.loras) out["loras"].push_back(lora_json(lora));
   for (const Finding& finding : report.findings)
     out["findings"].push_back({{"severity", severity_name(finding.severity)}, {"text", finding.text}});
   if (report.refusal) out["refusal"] = *report.refusal;
@@ -178,11 +212,11 @@ void print_json(const Report& report, const std::optional<WeightBytes>& bytes) {
 
 int inspect(const Arguments& arguments) {
   const Report report = checkpoint::describe(arguments.file, arguments.options);
-  const std::optional<WeightBytes> bytes = weight_bytes(report, arguments.options);
+  const Extras extras{weight_bytes(report, arguments.options), lora_reports(report, arguments)};
   if (arguments.json)
-    print_json(report, bytes);
+    print_json(report, extras);
   else
-    print_text(report, bytes);
+    print_text(report, extras);
   return report.refusal ? kRefused : 0;
 }
 
@@ -218,6 +252,7 @@ void add_inspect(CLI::App& app, Run& run) {
   CLI::Option* formats = command->add_flag("--formats", arguments->formats,
                                            "List the weight formats and whether this build runs them");
   file->excludes(formats);
+  add_lora_options(*command, arguments->lora);
   command->add_flag("--json", arguments->json, "Print JSON instead of text");
   command->add_flag("--allow-trailing-bytes", arguments->options.allow_trailing_bytes,
                     "Accept bytes after the last tensor");
