@@ -31,8 +31,9 @@ void widen(const BF16* src, std::int64_t count, int threads, float* dst) {
 struct ChunkScratch {
   model::ProjectionInputSpace input;
   void* kv;  // [rows, 2 * heads * 128]
-  ChunkScratch(Carver& carver, const spec::ModelSpec& spec, std::int64_t rows, std::int64_t heads)
-      : input(model::ProjectionInputSpace::take(carver, spec, kExact, rows)),
+  ChunkScratch(Carver& carver, const spec::ModelSpec& spec, std::int64_t rows, std::int64_t heads,
+               std::int64_t low_rank_row_bytes)
+      : input(model::ProjectionInputSpace::take(carver, spec, kExact, rows, low_rank_row_bytes)),
         kv(carver.take_bytes(rows * 2 * heads * spec.head_dim * kFloat)) {}
 };
 
@@ -85,8 +86,9 @@ class BlockRecompute::Rows {
     qkv_ = carver.take<float>(count() * spec_.inner());
     o_.clear();
     for (std::size_t i = 0; i < num_outputs; ++i) o_.push_back(carver.take<float>(count() * spec_.inner()));
-    input_ = model::ProjectionInputSpace::take(carver, spec_, kExact, count());
-    mlp_.take(carver, spec_, kExact, count());
+    const std::int64_t low_rank_row_bytes = block_.loader_.sizes().low_rank_row_bytes;
+    input_ = model::ProjectionInputSpace::take(carver, spec_, kExact, count(), low_rank_row_bytes);
+    mlp_.take(carver, spec_, kExact, count(), low_rank_row_bytes);
   }
 };
 
@@ -190,7 +192,7 @@ BlockRecompute::BlockRecompute(kernels::Backend& backend, mem::Accountant& accou
       loader_(input.checkpoint, kExact, backend.device_is_host()),
       globals_slot_(context_, loader_.sizes().globals, "weights outside blocks"),
       block_slot_(context_, loader_.sizes().largest_block, "weights of the block"),
-      time_(context_, spec_, kExact),
+      time_(context_, spec_, kExact, loader_.sizes().low_rank_row_bytes),
       group_heads_(std::clamp<std::int64_t>(kv_bytes / (2 * input.layout.tokens() * spec_.head_dim * kFloat),
                                             1, spec_.heads)),
       x_(context_, kChunk * spec_.hidden * kFloat, "x of a chunk"),
@@ -200,7 +202,7 @@ BlockRecompute::BlockRecompute(kernels::Backend& backend, mem::Accountant& accou
   v_ = allocate(context_, Space::kDevice, group_heads_ * head_bytes, "v");
   rotation_ = allocate(context_, Space::kDevice, kChunk * kRopeColumns * kFloat, "rotation of a chunk");
   Carver measure;
-  ChunkScratch(measure, spec_, kChunk, group_heads_);
+  ChunkScratch(measure, spec_, kChunk, group_heads_, loader_.sizes().low_rank_row_bytes);
   scratch_ = allocate(context_, Space::kDevice, measure.used_bytes(), "scratch of a chunk");
   load();
 }
@@ -251,7 +253,7 @@ void BlockRecompute::project_keys(std::int64_t first, std::int64_t heads) {
                              .modulation = modulation_,
                              .rope = rotation_of(start, rows)};
     Carver carver(scratch_.data());
-    const ChunkScratch scratch(carver, spec_, rows, heads);
+    const ChunkScratch scratch(carver, spec_, rows, heads, loader_.sizes().low_rank_row_bytes);
     const model::LinearInput input =
         model::projection_input(context_.backend, spec_, kExact, weights_, chunk, x, scratch.input);
     x_.release();
