@@ -33,12 +33,16 @@ std::vector<checkpoint::LoraRequest> LoraOptions::requests() const {
   return list;
 }
 
+checkpoint::Checkpoint LoraOptions::adapted(const checkpoint::Checkpoint& checkpoint) const {
+  return checkpoint.with_loras(
+      requests(), mode == "merge" ? checkpoint::LoraMode::kMerge : checkpoint::LoraMode::kRuntime);
+}
+
 checkpoint::Checkpoint LoraOptions::apply(const checkpoint::Checkpoint& checkpoint) const {
   if (files.empty()) return checkpoint;
-  const auto adapted = checkpoint.with_loras(
-      requests(), mode == "merge" ? checkpoint::LoraMode::kMerge : checkpoint::LoraMode::kRuntime);
-  for (const checkpoint::LoraReport& report : adapted.loras()->reports()) log("LoRA {}", report.text());
-  return adapted;
+  const checkpoint::Checkpoint with = adapted(checkpoint);
+  for (const checkpoint::LoraReport& report : with.loras()->reports()) log("LoRA {}", report.text());
+  return with;
 }
 
 void add_lora_options(CLI::App& command, LoraOptions& options) {

@@ -15,8 +15,10 @@ struct LoraOptions {
   std::string mode = "runtime";
 
   std::vector<checkpoint::LoraRequest> requests() const;
-  // The checkpoint with them, having said on stderr, a line a file, what became of each; without any, as it
-  // is.
+  // The checkpoint with them. Throws as Checkpoint::with_loras().
+  checkpoint::Checkpoint adapted(const checkpoint::Checkpoint& checkpoint) const;
+  // The same, having said on stderr, a line a file, what became of each; without any, the
+  // checkpoint as it is.
   checkpoint::Checkpoint apply(const checkpoint::Checkpoint& checkpoint) const;
 };
 

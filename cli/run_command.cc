@@ -10,6 +10,7 @@
 #include "backend/select.h"
 #include "base/bytes.h"
 #include "base/error.h"
+#include "checkpoint/findings.h"
 #include "commands.h"
 #include "exec/replan.h"
 #include "exec/session.h"
@@ -187,6 +188,8 @@ class SamplingRun {
     if (!plan_->weights_cached)
       warn(fmt::format("{}: larger than the memory of this machine: each step reads it from the disk",
                        options_.model));
+    for (const checkpoint::Finding& finding : checkpoint::quick_warnings(checkpoint_))
+      warn(fmt::format("{}: {}", options_.model, finding.text));
     if (!options_.resume && fs::exists(state_path_))
       log("{}: the state of an earlier run will be replaced; --resume would continue it", state_path_);
   }

@@ -87,6 +87,25 @@ void refuse_unusable_tags(const io::SafetensorsReader& file, const Tags& tags) {
   }
 }
 
+// Weights of other tools lie under other keys; the key says whose.
+struct ForeignWeight {
+  const char* suffix;
+  const char* reason;
+};
+constexpr std::array<ForeignWeight, 3> kForeignWeights{{
+    {".qweight", "a packed weight as SVDQuant, GPTQ and AutoAWQ write it"},
+    {".weight_packed", "a packed weight as compressed-tensors writes it"},
+    {".weight.absmax", "a scale as bitsandbytes writes it"},
+}};
+
+void refuse_foreign_weights(const io::SafetensorsReader& file, const std::string& prefix) {
+  for (const io::TensorInfo& info : file.tensors())
+    for (const ForeignWeight& foreign : kForeignWeights)
+      if (info.name.starts_with(prefix) && info.name.ends_with(foreign.suffix))
+        fail(Status::kUnsupported, "{}: {}: {}, which this build cannot run", file.path(),
+             io::printable(info.name), foreign.reason);
+}
+
 // A scale beside a weight that is taken as it is means the tag was lost: the weight would be wrong by that
 // scale.
 void refuse_stray_scales(const io::SafetensorsReader& file,
@@ -118,6 +137,7 @@ Checkpoint Checkpoint::open(const std::string& path, const io::ReadOptions& opti
   const std::string& prefix = checkpoint.prefix_ = detect_prefix(file);
   const Tags tags = read_tags(file, prefix);
   refuse_unusable_tags(file, tags);
+  refuse_foreign_weights(file, prefix);
   checkpoint.quantised_ = !tags.empty();
   checkpoint.spec_ = detect_spec(file, prefix, tags);
   for (const Part& part : model_parts(checkpoint.spec_)) {

@@ -1,6 +1,7 @@
 #include "checkpoint/findings.h"
 
 #include <algorithm>
+#include <array>
 #include <cstring>
 #include <set>
 
@@ -8,6 +9,7 @@
 #include "checkpoint/formats.h"
 #include "checkpoint/generator.h"
 #include "checkpoint/parts.h"
+#include "checkpoint/row_order.h"
 #include "io/json.h"
 
 namespace h3s::checkpoint {
@@ -18,11 +20,6 @@ using io::TensorInfo;
 constexpr std::size_t kMaxListed = 5;          // keys named in one finding
 constexpr std::uint64_t kSampleBytes = 4096;   // a page at the end of a tensor
 constexpr std::uint64_t kLargeTensor = 65536;  // bytes; smaller ones may be zero for good reasons
-
-constexpr const char* kInterleavedQkv =
-    "rows of qkv_proj are taken as [all q, all k, all v]; the original shards interleave them per head with "
-    "the "
-    "same keys and shapes, which no check can tell apart: trust the file's origin";
 
 // Keys of one kind of finding; named in it up to kMaxListed.
 class KeyList {
@@ -75,23 +72,56 @@ void unknown_keys(const Examined& examined, std::vector<Finding>& out) {
   unknown.report(Severity::kWarning, "unknown keys are ignored", out);
 }
 
+// Why a scale cannot be used; empty when it can. Block scales of zero are those of blocks of zeros.
+std::string scale_trouble(const Examined& examined, const TensorInfo& info) {
+  if (info.dtype == DType::kF32) return scale_problem(examined.file, info);
+  const std::byte* codes = examined.file.data(info);
+  const std::uint8_t nan = info.dtype == DType::kF8E8M0 ? 0xFF : 0x7F, mask = nan;
+  for (std::int64_t i = 0; i < info.elements(); ++i)
+    if ((std::to_integer<std::uint8_t>(codes[i]) & mask) == nan) return fmt::format("scale {} is NaN", i);
+  return "";
+}
+
+bool is_scale(const TensorInfo& info) {
+  constexpr std::array<const char*, 7> kSuffixes{".weight_scale", ".weight_scale_2", ".weight_s_channel",
+                                                 ".weight_s_rel", ".scale_weight",   ".input_scale",
+                                                 ".scale_input"};
+  const bool readable =
+      info.dtype == DType::kF32 || info.dtype == DType::kF8E4M3 || info.dtype == DType::kF8E8M0;
+  return readable && std::any_of(kSuffixes.begin(), kSuffixes.end(),
+                                 [&](const char* suffix) { return info.name.ends_with(suffix); });
+}
+
 void bad_scales(const Examined& examined, std::vector<Finding>& out) {
   KeyList bad;
   for (const TensorInfo& info : examined.file.tensors())
-    if (info.name.ends_with(".weight_scale") && info.dtype == DType::kF32 &&
-        !scale_problem(examined.file, info).empty())
-      bad.add(info.name);
+    if (is_scale(info) && !scale_trouble(examined, info).empty()) bad.add(info.name);
   bad.report(Severity::kWarning, "scale tensors hold zero, negative or non-finite values", out);
+}
+
+// Rows and columns that mxfp8 and nvfp4 pad with are zeros at the end of a weight and of its scales.
+std::uint64_t padding_bytes(const Examined& examined, const TensorInfo& info) {
+  const auto tag = examined.tags.find(info.name.substr(0, info.name.rfind('.')));
+  if (!examined.spec || tag == examined.tags.end() || info.shape.empty() || info.shape[0] == 0) return 0;
+  if (tag->second.format != "mxfp8" && tag->second.format != "nvfp4") return 0;
+  for (const Part& part : model_parts(*examined.spec))
+    if (is_linear(part.kind) && examined.prefix + part.name == tag->first && part.shape[0] < info.shape[0])
+      return info.bytes() / static_cast<std::uint64_t>(info.shape[0]) *
+             static_cast<std::uint64_t>(info.shape[0] - part.shape[0]);
+  return 0;
+}
+
+bool ends_in_zeros(const Examined& examined, const TensorInfo& info) {
+  const std::uint64_t bytes = info.bytes() - padding_bytes(examined, info);
+  if (bytes < kLargeTensor) return false;
+  const std::byte* tail = examined.file.data(info) + bytes - kSampleBytes;
+  return std::all_of(tail, tail + kSampleBytes, [](std::byte b) { return b == std::byte{0}; });
 }
 
 void zero_tails(const Examined& examined, std::vector<Finding>& out) {
   KeyList zero;
-  for (const TensorInfo& info : examined.file.tensors()) {
-    if (info.bytes() < kLargeTensor) continue;
-    const std::byte* tail = examined.file.data(info) + info.bytes() - kSampleBytes;
-    if (std::all_of(tail, tail + kSampleBytes, [](std::byte b) { return b == std::byte{0}; }))
-      zero.add(info.name);
-  }
+  for (const TensorInfo& info : examined.file.tensors())
+    if (ends_in_zeros(examined, info)) zero.add(info.name);
   zero.report(Severity::kWarning, "tensors end in a page of zeros (an interrupted download looks like this)",
               out);
 }
@@ -118,7 +148,7 @@ void metadata_entries(const Examined& examined, std::vector<Finding>& out) {
 }  // namespace
 
 std::vector<Finding> find_suspicious(const Examined& examined) {
-  std::vector<Finding> out{{Severity::kNote, kInterleavedQkv}};
+  std::vector<Finding> out;
   if (const std::uint64_t trailing = examined.file.trailing_bytes(); trailing > 0)
     out.push_back({Severity::kWarning, fmt::format("{} bytes follow the last tensor", trailing)});
   unknown_keys(examined, out);
@@ -126,6 +156,16 @@ std::vector<Finding> find_suspicious(const Examined& examined) {
   zero_tails(examined, out);
   rope_values(examined, out);
   metadata_entries(examined, out);
+  return out;
+}
+
+std::vector<Finding> quick_warnings(const Checkpoint& checkpoint) {
+  constexpr int kBlocks = 2;
+  const std::optional<spec::ModelSpec> spec = checkpoint.spec();
+  const auto tags = read_tags(checkpoint.file(), checkpoint.prefix());
+  std::vector<Finding> out = describe_row_orders(checkpoint, kBlocks);
+  zero_tails({checkpoint.file(), checkpoint.prefix(), spec, tags}, out);
+  std::erase_if(out, [](const Finding& finding) { return finding.severity != Severity::kWarning; });
   return out;
 }
 

@@ -6,6 +6,7 @@
 #include <string>
 #include <vector>
 
+#include "checkpoint/checkpoint.h"
 #include "checkpoint/tags.h"
 #include "io/safetensors.h"
 #include "spec/model_spec.h"
@@ -29,5 +30,9 @@ struct Examined {
 
 // Reads scales, the rope table and a page at the end of each large tensor.
 std::vector<Finding> find_suspicious(const Examined& examined);
+
+// The warnings that a run can afford to look for, of a checkpoint that loads: zeros at the end of tensors and
+// rows in the wrong order. Reads a page of each large tensor and about 20 MB of each of two blocks.
+std::vector<Finding> quick_warnings(const Checkpoint& checkpoint);
 
 }  // namespace h3s::checkpoint

@@ -10,6 +10,7 @@
 #include "checkpoint/detect.h"
 #include "checkpoint/findings.h"
 #include "checkpoint/parts.h"
+#include "checkpoint/row_order.h"
 #include "checkpoint/tags.h"
 #include "io/json.h"
 
@@ -18,6 +19,8 @@ namespace {
 
 using io::SafetensorsReader;
 using io::TensorInfo;
+
+constexpr int kOrderBlocks = 8;  // sampled for the order of rows
 
 // The layer of a key and what stands behind its last dot: "blocks.0.attn.qkv_proj", "weight".
 std::pair<std::string, std::string> split_key(const std::string& key) {
@@ -140,8 +143,9 @@ class Describer {
 Report describe(const std::string& path, const io::ReadOptions& options) {
   Report report;
   report.path = path;
+  std::optional<Checkpoint> checkpoint;
   try {
-    Checkpoint::open(path, options);
+    checkpoint = Checkpoint::open(path, options);
   } catch (const Error& e) {
     if (e.status() == Status::kIo) throw;
     report.refusal = e.what();
@@ -153,6 +157,10 @@ Report describe(const std::string& path, const io::ReadOptions& options) {
     Describer(file, report).run();
   } catch (const Error& e) {
     if (!report.refusal) report.refusal = e.what();  // not readable at all
+  }
+  if (checkpoint) {
+    const std::vector<Finding> orders = describe_row_orders(*checkpoint, kOrderBlocks);
+    report.findings.insert(report.findings.begin(), orders.begin(), orders.end());
   }
   return report;
 }

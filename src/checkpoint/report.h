@@ -34,8 +34,9 @@ struct Report {
   std::optional<std::string> refusal;  // why Checkpoint::open refuses the file; empty: it loads
 };
 
-// Describes as much of the file as can be read. Reads header, tags, scales, tables and a page at the end of
-// each large tensor. Throws Error(kIo) only when the file cannot be opened at all.
+// Describes as much of the file as can be read. Reads header, tags, scales, tables, a page at the end of
+// each large tensor and, of a file that loads, rows of eight blocks. Throws Error(kIo) only when the file
+// cannot be opened at all.
 Report describe(const std::string& path, const io::ReadOptions& options);
 
 }  // namespace h3s::checkpoint

@@ -125,6 +125,7 @@ Labellings compare_labellings(const WeightRows& rows) {
   std::vector<Features> groups;
   for (std::int64_t first = 0; first < rows.n(); first += kHeadDim)
     groups.push_back(group_features(rows, first, scratch));
+  rows.release_pages();
   return compare_labellings(groups);
 }
 
@@ -238,6 +239,7 @@ OrderVerdict fc1_order(const Checkpoint& checkpoint, int blocks) {
     const double first = asymmetry(rows, 0, half), second = asymmetry(rows, half, half);
     first_is_gate += first > kSureAsymmetry && second < kSureSymmetry;
     second_is_gate += second > kSureAsymmetry && first < kSureSymmetry;
+    rows.release_pages();
     luck *= chance(std::max({first, second, 0.0}));
     ++verdict.blocks;
   }

@@ -28,8 +28,8 @@ struct Lookalike {
 constexpr std::array<Lookalike, 5> kLookalikes{{
     {"version https://git-lfs", "is a Git LFS pointer, not the file itself: run `git lfs pull`"},
     {"GGUF",
-     "is a GGUF file, which this program does not read: take the safetensors file of the same model, or make "
-     "one of a quantised format with `h3stream convert`"},
+     "is a GGUF file, which this program does not read: take the safetensors file of the same model; "
+     "`h3stream convert` makes a smaller one of it"},
     {"PK\x03\x04", "is a zip archive (a PyTorch .pt or .ckpt?), not safetensors"},
     {"<!DOCTYPE", "is a web page, not safetensors: the download went wrong"},
     {"<html", "is a web page, not safetensors: the download went wrong"},

@@ -48,7 +48,8 @@ TEST_F(Inspect, AFileThatLoads) {
   EXPECT_TRUE(r.spec == small_spec(Form::kCurve));
   EXPECT_TRUE(r.quantised);
   EXPECT_EQ(warnings(r), 0u);
-  EXPECT_EQ(findings(r, "interleave"), 1u);
+  EXPECT_EQ(findings(r, "whether rows of qkv_proj are all q, all k, all v or interleaved per head"), 1u);
+  EXPECT_EQ(findings(r, "whether rows of fc1 are gate first or up first"), 1u);
 }
 
 TEST_F(Inspect, CountsAndBytesByKind) {

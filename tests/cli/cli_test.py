@@ -286,6 +286,17 @@ class Refusals(Program):
             self.assertIn("the smallest budgets that work: --vram", text)
             self.assertLess(usage.ru_maxrss << 10, 100 << 20, option)
 
+    def test_a_zero_filled_tail_is_warned_of(self):
+        header, data = read_header(self.model)
+        _, end = header["blocks.1.mlp.fc1.weight"]["data_offsets"]
+        damaged = self.folder / "damaged.safetensors"
+        write_file(damaged, header, data[:end - 8192] + bytes(8192) + data[end:])
+        result = h3stream(*self.run_args("damaged-out.safetensors", model=damaged, steps=1))
+        self.assertEqual(result.returncode, 0, result.stderr)
+        self.assertIn("1 tensors end in a page of zeros", result.stderr)
+        self.assertIn("blocks.1.mlp.fc1.weight", result.stderr)
+        self.assertNotIn("seem", result.stderr)
+
     def test_a_checkpoint_larger_than_memory_is_warned_of_once(self):
         path = self.folder / "vast.safetensors"
         shutil.copy(self.model, path)

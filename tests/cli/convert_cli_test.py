@@ -9,7 +9,7 @@ import subprocess
 import time
 import unittest
 
-from cli_test import BAD_INPUT, IO_ERROR, PROGRAM, Program, h3stream, read_header
+from cli_test import BAD_INPUT, IO_ERROR, PROGRAM, Program, h3stream, read_header, write_file
 
 MIB = 1 << 20
 
@@ -98,6 +98,38 @@ class Conversions(Converter):
         for words in ("5 MiB of memory a thread and 24 MiB beside", "contiguous", "gate-first", "1 to 256=2",
                       "w4a8-int8-refiner", "asym_w4a8_int8"):
             self.assertIn(words, text)
+
+
+class Inspections(Converter):
+    def lora(self, name, *layers):
+        header, data = {}, b""
+        for layer in layers:
+            for half, shape in (("lora_A", [4, 256]), ("lora_B", [768, 4])):
+                size = 2 * shape[0] * shape[1]
+                header[f"diffusion_model.{layer}.{half}.weight"] = {
+                    "dtype": "BF16", "shape": shape, "data_offsets": [len(data), len(data) + size]}
+                data += b"\x00\x3c" * (size // 2)
+        write_file(self.folder / name, header, data)
+        return self.folder / name
+
+    def test_loras(self):
+        some = self.lora("some.safetensors", "blocks.0.attn.qkv_proj", "blocks.9.attn.qkv_proj")
+        report = json.loads(h3stream("inspect", self.model, "--lora", f"{some}:0.5", "--json").stdout)["loras"][0]
+        self.assertEqual((report["applied"], report["total"], report["strength"]), (1, 2, 0.5))
+        self.assertEqual(report["skipped"][0]["key"], "diffusion_model.blocks.9.attn.qkv_proj")
+        self.assertIn("1 of 2 applied", h3stream("inspect", self.model, "--lora", some).stdout)
+        none = self.lora("none.safetensors", "blocks.9.attn.qkv_proj")
+        self.assert_refused(h3stream("inspect", self.model, "--lora", none), BAD_INPUT, none, "nothing of this LoRA applies")
+
+    def test_weight_bytes_are_those_of_the_plan(self):
+        weights = json.loads(h3stream("inspect", self.model, "--json").stdout)["weights"]
+        plan = json.loads(h3stream("plan", "-m", self.model, "--width", 160, "--height", 96, "--frames", 22, "--gpu",
+                                   "rtx4090", "--json").stdout)
+        holders = {holder["what"]: holder["bytes"] for holder in plan["memory"]["device"]["holders"]}
+        self.assertEqual(weights["resident_bytes"], holders["weights outside blocks"])
+        self.assertEqual(weights["block_bytes"], 3 * weights["largest_block_bytes"])
+        self.assertEqual(holders["weights of resident blocks"] % weights["largest_block_bytes"], 0)
+        self.assertEqual(weights["text_bytes"], holders["text projection"] + holders["streamed weights"])
 
 
 class LargeConversions(Converter):
