@@ -38,14 +38,17 @@ constexpr float kRotatedLimit = 0x1p110f;  // of magnitudes times 16; far from w
 // bf16(f(v / d)) is bf16(v / d) and is had from any approximation of the quotient within 2^-17 of it: with
 // significands of 8 bits v / d is never half way between two bf16 nor, unless it is one, nearer to such a
 // point than 2^-17 of itself (|256 v - m d| >= 1 in units of the last place, m odd of 9 bits). A product with
-// the two halves, the second rounded, stays within. All pairs are tried in quantize_exhaustive_cuda_test.cu.
+// the two halves, the second rounded, stays within: just so, hence all pairs are tried in
+// quantize_exhaustive_cuda_test.cu.
 struct Divisor {
   uint32_t high, low;
 
   __device__ __forceinline__ explicit Divisor(float divisor) : Divisor(divisor, reciprocal_approx(divisor)) {}
-  // `inverse` may be an ulp off.
-  __device__ __forceinline__ Divisor(float, float inverse) {
-    const float h = round_to<__nv_bfloat16>(inverse), l = __fsub_rn(inverse, h);
+  // `approximate` within two ulps of the inverse, which is rounded right before it is split: with one ulp less
+  // 226 / 251 would come out wrong.
+  __device__ __forceinline__ Divisor(float divisor, float approximate) {
+    const float inverse = __fmaf_rn(__fmaf_rn(-divisor, approximate, 1.0f), approximate, approximate),
+                h = round_to<__nv_bfloat16>(inverse), l = __fsub_rn(inverse, h);
     high = pack_bf16(h, h), low = pack_bf16(l, l);
   }
 };
@@ -62,8 +65,8 @@ __device__ __forceinline__ uint32_t quotient_pair(uint32_t pair, Divisor divisor
 struct Divisor {
   float divisor, inverse;
 
-  __device__ __forceinline__ explicit Divisor(float d) : Divisor(d, 1.0f / d) {}
-  __device__ __forceinline__ Divisor(float d, float y) : divisor(d), inverse(y) {}
+  __device__ __forceinline__ explicit Divisor(float d) : divisor(d), inverse(1.0f / d) {}
+  __device__ __forceinline__ Divisor(float d, float) : Divisor(d) {}
 };
 
 __device__ __forceinline__ uint32_t quotient_pair(uint32_t pair, Divisor divisor) {
