@@ -175,7 +175,12 @@ class PlainAttention final : public kernels::ForwardingBackend {
   PlainAttention(Context& context, kernels::Backend& plain, DeviceMemory& memory)
       : ForwardingBackend(context.backend()), plain_(plain), memory_(memory) {}
 
-  void linear(const kernels::LinearArgs& args) override { plain_.linear(args); }
+  // The two backends have queues of their own, which know nothing of each other.
+  void linear(const kernels::LinearArgs& args) override {
+    inner().sync(inner().record(kernels::Queue::kCompute));
+    plain_.linear(args);
+    plain_.sync(plain_.record(kernels::Queue::kCompute));
+  }
   void attention(const kernels::AttentionArgs& args) override {
     inner().attention(args);
     const std::vector<BF16> fast = result(args);

@@ -79,7 +79,7 @@ def attention_h200():
 
 
 def linear_h200():
-    result = json.loads((RESULTS / "peers-h200.json").read_text())
+    result = json.loads((RESULTS / "peers-28931-h200.json").read_text())
     rows = [[t["case"], t["subject"], f"{t['median_ms']:.3f}", f"{t['rate']:,.0f} {t['unit']}",
              *(times(t, peer) for peer in ("x_int_mm", "x_comfy", "x_cublas"))]
             for t in result["timings"] if "tokens" not in t]
@@ -89,7 +89,7 @@ def linear_h200():
 def device_rows(group):
     """Rows of a group of `h3stream bench` on the GPU, with the share of its copy."""
     def render():
-        result = json.loads((RESULTS / "bench-h200.json").read_text())
+        result = json.loads((RESULTS / "rows-h200.json").read_text())
         rows = [[r["name"], r["shape"], f"{r['median_ms']:.3f}", f"{r['rate']:,.0f} {r['unit']}", f"{100 * r['ratio']:.0f} %"]
                 for r in result["rows"] if r["group"] == group]
         state = result["gpu_after"]
@@ -145,6 +145,34 @@ def budgets_h200():
                      "steps", "planned, s", "took, s", "error", "equal"], rows) + "\n\n" + note
 
 
+def million_h200():
+    result = json.loads((RESULTS / "million-h200.json").read_text())
+    rows = []
+    for job in result["jobs"]:
+        memory, check, blocks = job["memory"], job["check"], [block["seconds"] for block in job["blocks"]]
+        pull, alone = check["pull_of_leaving_out_an_eighth_of_the_keys"], job["attention_alone_seconds_per_block"]
+        rows.append([f"{job['tokens']:,}", job["plan"].split(" q=")[0], size(memory["device"]["planned_bytes"]), size(job["seen"]["device_bytes"]),
+                     size(memory["pinned"]["peak_bytes"]), f"{(job['to_device_bytes'] + job['from_device_bytes']) / 1e9:,.1f}",
+                     f"{job['planned_seconds_per_step']:.2f}", f"{job['seconds_per_step']:.2f}", ", ".join(f"{s:.2f}" for s in blocks), f"{alone:.2f}",
+                     f"{max(blocks) / alone:.3f}", f"{100 * check['error']['worst']:.2f} % of {100 * check['bound']:.2f} %",
+                     f"{pull['value']:+.3f} ± {pull['standard_error']:.3f}"])
+    short = result["short_job"]
+    note = (f"{result['device']}, {result['blocks_of_the_model']} blocks of real width, int8, at {result['commit']}; bound: twice the worst row of "
+            f"{short['tokens']} recomputed in full, {100 * short['error']['worst']:.2f} %; `{result['command']}`.")
+    return markdown(["tokens", "schedule", "device planned", "driver's peak", "pinned", "GB a step", "s/step planned", "s/step", "s of each block",
+                     "attention alone, s/block", "worst block / attention", "worst row's error", "pull of missing keys"], rows) + "\n\n" + note
+
+
+def formats_h200():
+    result = json.loads((RESULTS / "formats-h200.json").read_text())
+    base = result["rows"][0]
+    rows = [[row["format"], f"{row['block_ms']:.1f}", f"{row['block_ms'] / base['block_ms']:.3f}",
+             *((f"{row['step_seconds']:.3f}", f"{row['step_seconds'] / base['step_seconds']:.3f}") if "step_seconds" in row else ("-", "-"))]
+            for row in result["rows"]]
+    note = f"{result['device']} at {result['commit']}; " + "; ".join(f"`{c}`" for c in result["commands"]) + "."
+    return markdown(["format", "a block at 28,931 tokens, ms", "x int8", "a step of two streamed blocks at 217,088, s", "x int8"], rows) + "\n\n" + note
+
+
 def budget_of(arguments):
     words = arguments.split()
     return words[words.index("--vram") + 1] if "--vram" in words else "none, resident" if "resident" in words else "none"
@@ -154,6 +182,8 @@ TABLES = [("README.md", "runs", runs), ("docs/memory.md", "memory", memory),
           ("docs/hardware.md", "attention-h200", attention_h200), ("docs/hardware.md", "linear-h200", linear_h200),
           ("docs/hardware.md", "rows-h200", device_rows("rows")), ("docs/hardware.md", "block-h200", block_h200),
           ("docs/hardware.md", "blocks-h200", blocks_h200), ("docs/hardware.md", "budgets-h200", budgets_h200),
+          ("docs/hardware.md", "million-h200", million_h200),
+          ("docs/weight-formats.md", "formats-h200", formats_h200),
           ("docs/cpu-backend.md", "bench-1core", bench("cpu-zen5-1core.json")),
           ("docs/cpu-backend.md", "bench-1core-haswell", bench("cpu-zen5-1core-openblas-haswell.json")),
           ("docs/cpu-backend.md", "bench-2core", bench("cpu-zen5-2core.json"))]
