@@ -194,8 +194,9 @@ void TimeModel::grouped_stages(const Dials& dials, Estimate& estimate) const {
 
   const double input = projection_input(tokens_, kv), products = project(tokens_, kv, heads, 3);
   const double later = (groups - 1) * (products + (keep ? 0 : input));
-  const Copies first_copies{upload(tokens_ * x_row), download(tokens_ * kept_row)};
-  const Copies later_copies{upload((groups - 1) * tokens_ * later_row), 0};
+  const double rotation_row = flat ? 2 * kernels::kRopePairs * element_ : 0;  // with every projection
+  const Copies first_copies{upload(tokens_ * (x_row + rotation_row)), download(tokens_ * kept_row)};
+  const Copies later_copies{upload((groups - 1) * tokens_ * (later_row + rotation_row)), 0};
   const double o_copies = o_on_host ? download(tokens_ * (inner + groups * rates_.copy_row_bytes)) : 0;
   const double last_o = download(o_on_host ? q * group * kHeadDim * element_ : 0);
 
@@ -218,7 +219,8 @@ void TimeModel::grouped_stages(const Dials& dials, Estimate& estimate) const {
     stage = {layers * stage.compute, layers * stage.upload, layers * stage.download, layers * stage.seconds};
   }
   estimate.host_traffic_bytes +=
-      layers * tokens_ * (3 * x_row + kept_row + (groups - 1) * later_row + 2 * o_row);
+      layers * tokens_ *
+      (3 * x_row + kept_row + (groups - 1) * later_row + groups * rotation_row + 2 * o_row);
 }
 
 void TimeModel::embed_and_heads(const Dials& dials, Estimate& estimate) const {
