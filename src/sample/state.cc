@@ -65,6 +65,9 @@ void check_settings(const io::SafetensorsReader& file, const Settings& settings)
   for (const auto& [name, value] : settings)
     if (const std::string saved = metadata_value(file, name); saved != value)
       differences.push_back(fmt::format("{} was {}, is {}", name, saved, value));
+  for (const auto& [name, saved] : file.metadata())  // of the stopped run alone, a LoRA for instance
+    if (name != kVersionKey && name != kStepsDoneKey && settings.find(name) == settings.end())
+      differences.push_back(fmt::format("{} was {}, is nothing", name, saved));
   if (!differences.empty())
     fail(Status::kInvalidArgument, "{}: cannot resume, settings differ: {}", file.path(),
          fmt::join(differences, "; "));

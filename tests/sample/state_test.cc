@@ -110,6 +110,9 @@ TEST_F(State, DifferentSettingsAreNamed) {
   EXPECT_NE(text.find("model was 0123456789abcdef, is fedcba9876543210"), std::string::npos) << text;
   EXPECT_EQ(text.find("steps was"), std::string::npos) << text;
   EXPECT_EQ(refusal(settings()), "accepted");
+  other = settings();
+  other.erase("seed");  // as a LoRA that is left out
+  EXPECT_NE(refusal(other).find("seed was 3, is nothing"), std::string::npos) << refusal(other);
 }
 
 TEST_F(State, AMissingFileIsAnInputOutputError) {
