@@ -230,8 +230,9 @@ Refusal Planner::refusal(const std::string& what, const Footprint* needed) const
   if (const exec::Holding* holding = hopeless(request_.holdings, budgets.device_bytes))
     reason = fmt::format("the {} alone takes {} of device memory, the budget is {}", holding->tag,
                          format_bytes(holding->bytes), format_bytes(budgets.device_bytes));
-  return {fmt::format("[plan] {}; the smallest budgets that work: --vram {} --ram {}, with {}", reason,
-                      both(fit.device_bytes()), both(fit.ram_bytes()), works->dials.describe()),
+  const char* when = request_.dials_given ? " without --schedule" : "";
+  return {fmt::format("[plan] {}; the smallest budgets that work{}: --vram {} --ram {}, with {}", reason,
+                      when, both(fit.device_bytes()), both(fit.ram_bytes()), works->dials.describe()),
           {fit.device_bytes(), fit.ram_bytes()},
           works->dials};
 }
