@@ -2,12 +2,10 @@
 
 #include <algorithm>
 #include <cstddef>
-#include <exception>
-#include <system_error>
-#include <thread>
 #include <vector>
 
 #include "base/error.h"
+#include "base/parallel.h"
 #include "checkpoint/encode_layer.h"
 #include "checkpoint/generator.h"
 #include "checkpoint/parts.h"
@@ -22,41 +20,6 @@ constexpr std::int64_t kChunkElements = std::int64_t{1} << 21;
 constexpr std::int64_t kMaxDim = std::int64_t{1} << 24;
 constexpr std::int64_t kMaxBlocks = 4096;  // the header of more would pass the limit of the format
 constexpr std::int64_t kMaxThreads = 256;
-
-struct Range {
-  std::int64_t begin = 0, end = 0;
-};
-
-// Runs work(range) on pieces of [begin, end), one a thread, and waits for all.
-template <typename Work>
-void for_each_piece(Range whole, int threads, const Work& work) {
-  const std::int64_t piece = (whole.end - whole.begin + threads - 1) / threads;
-  std::vector<std::thread> running;
-  std::vector<std::exception_ptr> errors(static_cast<std::size_t>(threads));
-  const auto guarded = [&](Range range, std::size_t idx) {
-    try {
-      work(range);
-    } catch (...) {
-      errors[idx] = std::current_exception();
-    }
-  };
-  const auto join = [&running] {
-    for (std::thread& one : running) one.join();
-  };
-  running.reserve(static_cast<std::size_t>(threads));
-  try {
-    for (std::int64_t at = whole.begin + piece; at < whole.end; at += piece)
-      running.emplace_back(guarded, Range{at, std::min(at + piece, whole.end)}, running.size() + 1);
-  } catch (const std::system_error& e) {
-    join();
-    fail(Status::kIo, "[synth] the system refused thread {} of {}: {}; use fewer with --threads",
-         running.size() + 2, threads, e.code().message());
-  }
-  guarded(Range{whole.begin, std::min(whole.begin + piece, whole.end)}, 0);
-  join();
-  for (const std::exception_ptr& error : errors)
-    if (error) std::rethrow_exception(error);
-}
 
 class Synthesis {
  public:
@@ -92,11 +55,10 @@ class Synthesis {
     for (const std::int64_t dim : shape) count *= dim;
     const std::int64_t chunk = kChunkElements * options_.threads;
     for (std::int64_t at = 0; at < count; at += chunk) {
-      const Range range{at, std::min(at + chunk, count)};
-      bytes_.resize(static_cast<std::size_t>((range.end - range.begin) * element));
-      for_each_piece(range, options_.threads, [&](Range piece) {
-        generator.stored(dtype, piece.begin, piece.end,
-                         bytes_.data() + (piece.begin - range.begin) * element);
+      const std::int64_t made = std::min(chunk, count - at);
+      bytes_.resize(static_cast<std::size_t>(made * element));
+      in_slices(made, 1, options_.threads, [&](std::int64_t begin, std::int64_t end) {
+        generator.stored(dtype, at + begin, at + end, bytes_.data() + begin * element);
       });
       write(bytes_.data(), bytes_.size());
     }
