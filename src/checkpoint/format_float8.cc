@@ -1,27 +1,14 @@
 // float8_e4m3fn, float8_e5m2: eight-bit floats with one scale for the whole weight.
-#include <array>
-
 #include "base/float8.h"
+#include "checkpoint/code_table.h"
 #include "checkpoint/formats.h"
 
 namespace h3s::checkpoint {
 namespace {
 
-using Table = std::array<BF16, 256>;
-
-template <float (*kValue)(std::uint8_t)>
-const Table& numbers() {
-  static const Table table = [] {
-    Table t;
-    for (std::size_t i = 0; i < t.size(); ++i) t[i] = to_bf16(kValue(static_cast<std::uint8_t>(i)));
-    return t;
-  }();
-  return table;
-}
-
 template <float (*kValue)(std::uint8_t)>
 void values(const StoredLayer& layer, std::int64_t row, BF16* out) {
-  const Table& table = numbers<kValue>();
+  const auto& table = value_table<kValue, 256, BF16>();
   const std::byte* codes = layer.weight + row * layer.source.k;
   for (std::int64_t i = 0; i < layer.source.k; ++i) out[i] = table[std::to_integer<std::size_t>(codes[i])];
 }
@@ -29,10 +16,10 @@ void values(const StoredLayer& layer, std::int64_t row, BF16* out) {
 // The GPU's form: the scale is not rounded.
 template <float (*kValue)(std::uint8_t)>
 void dequantize(const StoredLayer& layer, std::int64_t row, DType, float* out) {
-  const Table& table = numbers<kValue>();
+  const auto& table = value_table<kValue, 256>();
   const std::byte* codes = layer.weight + row * layer.source.k;
   for (std::int64_t i = 0; i < layer.source.k; ++i)
-    out[i] = to_float(table[std::to_integer<std::size_t>(codes[i])]) * layer.source.tensor_scale;
+    out[i] = table[std::to_integer<std::size_t>(codes[i])] * layer.source.tensor_scale;
 }
 
 }  // namespace
