@@ -376,11 +376,8 @@ class WeightLoader::Builder {
       });
       return;
     }
-    weight.data = decoded<BF16>(source, [&](const StoredLayer& stored, std::int64_t row, BF16* out) {
-      thread_local std::vector<float> exact;
-      exact.resize(static_cast<std::size_t>(source.k));
-      dequantize(stored, row, DType::kBF16, exact.data());
-      for (std::size_t i = 0; i < exact.size(); ++i) out[i] = to_bf16(exact[i]);
+    weight.data = made_rows<BF16>(source.n, source.k, [&](std::int64_t row, std::span<float> out) {
+      dequantize(StoredLayer(loader_.checkpoint_.file(), source), row, DType::kBF16, out.data());
     });
   }
 
