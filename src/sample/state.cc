@@ -62,12 +62,12 @@ std::string metadata_value(const io::SafetensorsReader& file, const std::string&
 
 void check_settings(const io::SafetensorsReader& file, const Settings& settings) {
   std::vector<std::string> differences;
-  for (const auto& [name, value] : settings)
+  Settings now = settings;  // and what the stopped run alone had, a LoRA for instance
+  for (const auto& [name, saved] : file.metadata())
+    if (name != kVersionKey && name != kStepsDoneKey) now.try_emplace(name, "nothing");
+  for (const auto& [name, value] : now)
     if (const std::string saved = metadata_value(file, name); saved != value)
       differences.push_back(fmt::format("{} was {}, is {}", name, saved, value));
-  for (const auto& [name, saved] : file.metadata())  // of the stopped run alone, a LoRA for instance
-    if (name != kVersionKey && name != kStepsDoneKey && settings.find(name) == settings.end())
-      differences.push_back(fmt::format("{} was {}, is nothing", name, saved));
   if (!differences.empty())
     fail(Status::kInvalidArgument, "{}: cannot resume, settings differ: {}", file.path(),
          fmt::join(differences, "; "));
