@@ -56,6 +56,17 @@ inline std::string safetensors_bytes(const std::string& header, const std::strin
   return out + header + data;
 }
 
+// The text is one line that starts with the path and holds every piece.
+inline void expect_one_line(const Error& error, Status status, const std::string& path,
+                            const std::vector<std::string>& pieces) {
+  const std::string text = error.what();
+  EXPECT_EQ(static_cast<int>(error.status()), static_cast<int>(status)) << text;
+  EXPECT_EQ(text.find('\n'), text.npos) << text;
+  EXPECT_EQ(text.rfind(path + ": ", 0), 0u) << text;
+  for (const std::string& piece : pieces)
+    EXPECT_NE(text.find(piece), text.npos) << "no \"" << piece << "\" in: " << text;
+}
+
 // The call must throw Error(status) whose text is one line that starts with the path and holds every piece,
 // and must not allocate more than the file has bytes (64 KiB, for messages and the parser, are free).
 inline void expect_refused(const std::function<void()>& call, Status status, const std::string& path,
@@ -69,13 +80,8 @@ inline void expect_refused(const std::function<void()>& call, Status status, con
     ADD_FAILURE() << path << ": was accepted";
   } catch (const Error& e) {
     const std::uint64_t allocated = allocated_bytes() - before;
-    const std::string text = e.what();
-    EXPECT_EQ(static_cast<int>(e.status()), static_cast<int>(status)) << text;
-    EXPECT_EQ(text.find('\n'), text.npos) << text;
-    EXPECT_EQ(text.rfind(path + ": ", 0), 0u) << text;
-    for (const std::string& piece : pieces)
-      EXPECT_NE(text.find(piece), text.npos) << "no \"" << piece << "\" in: " << text;
-    EXPECT_LE(allocated, allowed) << text;
+    expect_one_line(e, status, path, pieces);
+    EXPECT_LE(allocated, allowed) << e.what();
   }
 }
 

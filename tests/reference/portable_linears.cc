@@ -78,17 +78,6 @@ class Layer {
   std::string name_;
 };
 
-Matrix product(const Matrix& x, const Matrix& w) {
-  Matrix y(x.rows, w.rows);
-  for (std::int64_t r = 0; r < x.rows; ++r)
-    for (std::int64_t n = 0; n < w.rows; ++n) {
-      double sum = 0;
-      for (std::int64_t k = 0; k < x.cols; ++k) sum += x.row(r)[k] * w.row(n)[k];
-      y.row(r)[n] = sum;
-    }
-  return y;
-}
-
 Matrix rounded(Matrix m) {
   for (double& v : m.values) v = bf(v);
   return m;
@@ -117,7 +106,7 @@ Matrix float8(const Matrix& x, const Layer& layer, std::int64_t n) {
   });
   Matrix q = x;
   for (double& v : q.values) v = round_e4m3(v);
-  return rounded(product(q, w));
+  return rounded(transposed_product(q, w));
 }
 
 Matrix mxfp8(const Matrix& x, const Layer& layer, std::int64_t n) {
@@ -133,7 +122,7 @@ Matrix mxfp8(const Matrix& x, const Layer& layer, std::int64_t n) {
       for (std::int64_t c = b; c < b + 32; ++c)
         q.row(r)[c] = std::ldexp(round_e4m3(std::ldexp(x.row(r)[c], -e)), e);
     }
-  return rounded(product(q, w));
+  return rounded(transposed_product(q, w));
 }
 
 Matrix nvfp4(const Matrix& x, const Layer& layer, std::int64_t n) {
@@ -153,7 +142,7 @@ Matrix nvfp4(const Matrix& x, const Layer& layer, std::int64_t n) {
         q.row(r)[c] =
             scale == 0 ? 0 : bf(round_e2m1(static_cast<float>(x.row(r)[c]) / (g * scale)) * bf(g * scale));
     }
-  return rounded(product(q, w));
+  return rounded(transposed_product(q, w));
 }
 
 Matrix w4a8(const Matrix& x, const Layer& layer, std::int64_t n) {
@@ -164,7 +153,7 @@ Matrix w4a8(const Matrix& x, const Layer& layer, std::int64_t n) {
     return std::clamp<double>(std::nearbyint(level * relative), -127, 127);
   });
   const RotatedRows rows = portable_int8_rows(x);
-  Matrix y = product(rows.codes, w);
+  Matrix y = transposed_product(rows.codes, w);
   for (std::int64_t r = 0; r < y.rows; ++r)
     for (std::int64_t c = 0; c < n; ++c)
       y.row(r)[c] = bf(static_cast<float>(y.row(r)[c]) *
@@ -187,7 +176,7 @@ Matrix w4a4(const Matrix& x, const Layer& layer, std::int64_t n) {
           std::nearbyint(bf(static_cast<float>(q.row(r)[c]) / static_cast<float>(scale))), -7.0, 7.0);
     scales.push_back(scale);
   }
-  Matrix y = product(q, w);
+  Matrix y = transposed_product(q, w);
   for (std::int64_t r = 0; r < y.rows; ++r)
     for (std::int64_t c = 0; c < n; ++c)
       y.row(r)[c] = bf(bf(bf(y.row(r)[c]) * scales[static_cast<std::size_t>(r)]) *

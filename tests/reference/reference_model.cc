@@ -57,6 +57,8 @@ double silu(double z) {
   return z / (1 + std::exp(-z));
 }
 
+}  // namespace
+
 Matrix transposed_product(const Matrix& x, const Matrix& w) {
   Matrix y(x.rows, w.rows);
   for (std::int64_t r = 0; r < x.rows; ++r)
@@ -67,8 +69,6 @@ Matrix transposed_product(const Matrix& x, const Matrix& w) {
     }
   return y;
 }
-
-}  // namespace
 
 Model::Model(const spec::ModelSpec& spec, std::uint64_t seed, Numerics numerics, bool int8)
     : spec_(spec), seed_(seed), numerics_(numerics), int8_(int8) {}

@@ -27,6 +27,8 @@ struct Matrix {
   const double* row(std::int64_t r) const { return values.data() + r * cols; }
 };
 
+Matrix transposed_product(const Matrix& x, const Matrix& w);  // x w^T, sums in binary64
+
 // y = x W^T of a linear of a block, in the roundings of its format.
 using BlockLinear = std::function<Matrix(const Matrix& x, const std::string& layer, std::int64_t n)>;
 
