@@ -3,7 +3,7 @@
 //
 // x [m, k] bf16 or f32, codes [m, k], scale [m]. Equal to the CPU definition bit for bit, hence under any
 // chunking of rows. Bytes moved per row: x twice (the second time from cache), k codes and a scale out.
-#include "backend/cuda/device/element.cuh"
+#include "backend/cuda/device/plain_quantize.cuh"
 #include "backend/cuda/launch.h"
 #include "backend/cuda/quantize.h"
 
@@ -16,42 +16,6 @@ constexpr int kThreads = 256;
 constexpr int kPiece = 1024;  // values in shared memory at a time: whole groups
 constexpr float kSmallestPeak = 1e-10f;
 
-template <typename T>
-__device__ __forceinline__ void rotate_quad(float* v, int stride) {
-  const auto r = [](float x) { return round_to<T>(x); };
-  const float s = r(__fadd_rn(v[0], v[stride])), d = r(__fsub_rn(v[0], v[stride]));
-  const float e = r(__fsub_rn(v[2 * stride], v[3 * stride]));
-  const float f = r(__fadd_rn(v[2 * stride], v[3 * stride]));
-  v[0] = r(__fmul_rn(0.5f, r(__fadd_rn(s, e))));
-  v[stride] = r(__fmul_rn(0.5f, r(__fsub_rn(s, e))));
-  v[2 * stride] = r(__fmul_rn(0.5f, r(__fadd_rn(d, f))));
-  v[3 * stride] = r(__fmul_rn(0.5f, r(__fsub_rn(f, d))));
-}
-
-// Values [0, count) of `x`, rotated, in `piece`.
-template <typename T>
-__device__ void load_rotated(const T* x, int count, int group, float* piece) {
-  __syncthreads();
-  for (int i = threadIdx.x; i < count; i += kThreads) piece[i] = to_float(x[i]);
-  for (int stride = 1; stride < group; stride *= 4) {
-    __syncthreads();
-    for (int quad = threadIdx.x; quad < count / 4; quad += kThreads)
-      rotate_quad<T>(piece + quad / stride * 4 * stride + quad % stride, stride);
-  }
-  __syncthreads();
-}
-
-__device__ float block_max(float value) {
-  __shared__ float largest[kThreads];
-  largest[threadIdx.x] = value;
-  for (int half = kThreads / 2; half > 0; half /= 2) {
-    __syncthreads();
-    if (threadIdx.x < half) largest[threadIdx.x] = fmaxf(largest[threadIdx.x], largest[threadIdx.x + half]);
-  }
-  __syncthreads();
-  return largest[0];
-}
-
 // A block a row.
 template <typename T>
 __global__ void __launch_bounds__(kThreads)
@@ -63,13 +27,13 @@ __global__ void __launch_bounds__(kThreads)
   const auto for_pieces = [&](auto work) {
     for (int64_t first = 0; first < k; first += kPiece) {
       const int count = static_cast<int>(min(static_cast<int64_t>(kPiece), k - first));
-      load_rotated(x + first, count, group, piece);
+      load_rotated<T, kThreads>([at = x + first](int i) { return to_float(at[i]); }, count, group, piece);
       for (int i = threadIdx.x; i < count; i += kThreads) work(first + i, piece[i]);
     }
   };
   float largest = 0;
   for_pieces([&](int64_t, float v) { largest = fmaxf(largest, fabsf(v)); });
-  const float scale = __fdiv_rn(fmaxf(block_max(largest), kSmallestPeak), 7.0f);
+  const float scale = __fdiv_rn(fmaxf(block_max<kThreads>(largest), kSmallestPeak), 7.0f);
   const float inverse = __fdiv_rn(1.0f, scale);
   if (threadIdx.x == 0) scales[m] = scale;
   for_pieces([&](int64_t i, float v) {

@@ -5,8 +5,8 @@
 // maximum in float, the quotient by way of bf16. Equal to the CPU definitions bit for bit, hence under any
 // chunking of rows. Bytes moved per row: the source twice (the second time from cache), k codes and a scale
 // out.
-#include "backend/cuda/device/element.cuh"
 #include "backend/cuda/device/exp.cuh"
+#include "backend/cuda/device/plain_quantize.cuh"
 #include "backend/cuda/launch.h"
 #include "backend/cuda/reference/reference.h"
 
@@ -39,39 +39,6 @@ struct SwigluRows {
   }
 };
 
-__device__ __forceinline__ void rotate_quad(float* v, int stride) {
-  const float s = __fadd_rn(v[0], v[stride]), d = __fsub_rn(v[0], v[stride]);
-  const float e = __fsub_rn(v[2 * stride], v[3 * stride]), f = __fadd_rn(v[2 * stride], v[3 * stride]);
-  v[0] = __fmul_rn(0.5f, __fadd_rn(s, e));
-  v[stride] = __fmul_rn(0.5f, __fsub_rn(s, e));
-  v[2 * stride] = __fmul_rn(0.5f, __fadd_rn(d, f));
-  v[3 * stride] = __fmul_rn(0.5f, __fsub_rn(f, d));
-}
-
-// Values [first, first + count) of row m, rotated, in `piece`.
-template <typename Rows>
-__device__ void load_rotated(const Rows& rows, int64_t m, int64_t first, int count, int group, float* piece) {
-  __syncthreads();
-  for (int i = threadIdx.x; i < count; i += kThreads) piece[i] = rows(m, first + i);
-  for (int stride = 1; stride < group; stride *= 4) {
-    __syncthreads();
-    for (int quad = threadIdx.x; quad < count / 4; quad += kThreads)
-      rotate_quad(piece + quad / stride * 4 * stride + quad % stride, stride);
-  }
-  __syncthreads();
-}
-
-__device__ float block_max(float value) {
-  __shared__ float largest[kThreads];
-  largest[threadIdx.x] = value;
-  for (int half = kThreads / 2; half > 0; half /= 2) {
-    __syncthreads();
-    if (threadIdx.x < half) largest[threadIdx.x] = fmaxf(largest[threadIdx.x], largest[threadIdx.x + half]);
-  }
-  __syncthreads();
-  return largest[0];
-}
-
 __device__ __forceinline__ float row_scale(float largest) {
   const float scale = __fmul_rn(largest < kLargestBf16 ? largest : kLargestBf16, kInverse127);
   return scale > kSmallestScale ? scale : kSmallestScale;
@@ -93,16 +60,16 @@ __global__ void __launch_bounds__(kThreads)
   float largest = 0;
   for (int64_t first = 0; first < k; first += step) {
     const int count = static_cast<int>(min(static_cast<int64_t>(step), k - first));
-    load_rotated(rows, m, first, count, group, piece);
+    load_rotated<float, kThreads>([&](int i) { return rows(m, first + i); }, count, group, piece);
     for (int i = threadIdx.x; i < count; i += kThreads) largest = fmaxf(largest, fabsf(piece[i]));
   }
-  const float scale = row_scale(block_max(largest));
+  const float scale = row_scale(block_max<kThreads>(largest));
   const float rounded = round_to<__nv_bfloat16>(scale);
   const float divisor = rounded == 0 ? kSmallestNormal : rounded;
   if (threadIdx.x == 0) scales[m] = scale;
   for (int64_t first = 0; first < k; first += step) {
     const int count = static_cast<int>(min(static_cast<int64_t>(step), k - first));
-    load_rotated(rows, m, first, count, group, piece);
+    load_rotated<float, kThreads>([&](int i) { return rows(m, first + i); }, count, group, piece);
     for (int i = threadIdx.x; i < count; i += kThreads) codes[m * k + first + i] = code(piece[i], divisor);
   }
 }
