@@ -324,6 +324,40 @@ __device__ __forceinline__ void load_rows(uint32_t dst, const char* src, int64_t
   }
 }
 
+// Where a thread reads its fragments: at one pattern of rows and chunks in the warp's part of Q and in a tile of
+// V, and in a tile of K at that with the roles of two bits of the lane exchanged. Three addresses, for the loop
+// that has registers for them.
+struct FragmentPlaces {
+  uint32_t q_place, k_place, v_place;
+
+  __device__ __forceinline__ FragmentPlaces(uint32_t q, uint32_t k, uint32_t v, int warp, int lane)
+      : q_place(q + warp * kWarpRows * kRowBytes + swizzled(lane % 16, lane / 16)),
+        k_place(k + swizzled(lane % 8 + lane / 16 * 8, lane / 8 % 2)),
+        v_place(v + swizzled(lane % 16, lane / 16)) {}
+  __device__ __forceinline__ uint32_t q() const { return opaque(q_place); }
+  __device__ __forceinline__ uint32_t k() const { return opaque(k_place); }
+  __device__ __forceinline__ uint32_t v() const { return opaque(v_place); }
+};
+
+// The same from one register and a predicate. Without room for three registers, ptxas would make the addresses
+// anew from the thread's index in every turn, and the products would wait for that; what is opaque it cannot.
+struct PackedFragmentPlaces {
+  uint32_t q_shared, k_tile, v_tile, place;  // place: in Q
+  bool exchanged;
+
+  __device__ __forceinline__ PackedFragmentPlaces(uint32_t q, uint32_t k, uint32_t v, int warp, int lane)
+      : q_shared(q), k_tile(k), v_tile(v),
+        place(opaque(warp * kWarpRows * kRowBytes + swizzled(lane % 16, lane / 16))),
+        exchanged(static_cast<int>(opaque(lane)) / 8 % 2 != lane / 16) {}
+  __device__ __forceinline__ uint32_t in_tile() const { return opaque(place) % (16 * kRowBytes); }
+  __device__ __forceinline__ uint32_t q() const { return q_shared + opaque(place); }
+  __device__ __forceinline__ uint32_t k() const {
+    const uint32_t p = in_tile();
+    return k_tile + (exchanged ? p ^ (8 * kRowBytes + 16) : p);
+  }
+  __device__ __forceinline__ uint32_t v() const { return v_tile + in_tile(); }
+};
+
 // All of a block's work.
 template <typename T, int kWarps, int kStages>
 __device__ __forceinline__ void attend(const Params& params) {
@@ -359,9 +393,8 @@ __device__ __forceinline__ void attend(const Params& params) {
   cp_async_commit();
 
   const int lane = threadIdx.x % 32, warp = threadIdx.x / 32;
-  const uint32_t q_at = q_shared + warp * kWarpRows * kRowBytes + swizzled(lane % 16, lane / 16);
-  const uint32_t k_at = k_shared + swizzled(lane % 8 + lane / 16 * 8, lane / 8 % 2);
-  const uint32_t v_at = v_shared + swizzled(lane % 16, lane / 16);
+  const std::conditional_t<kStages == 2, PackedFragmentPlaces, FragmentPlaces> at(q_shared, k_shared, v_shared,
+                                                                                 warp, lane);
 
   Output o;
   RowState row;
@@ -422,13 +455,13 @@ __device__ __forceinline__ void attend(const Params& params) {
     __syncthreads();
     if (half == 1) pass_turn();
     wait_turn();
-    scores<T>(s, opaque(q_at), opaque(k_at), pass_turn);
+    scores<T>(s, at.q(), at.k(), pass_turn);
     for (int j = 1; j < tiles; ++j) {
       fetch(j - 1);
       softmax();
       wait_turn();
-      const uint32_t q = opaque(q_at), k = opaque(k_at) + j % 2 * kTileBytes,
-                     v = opaque(v_at) + (j - 1) % 2 * kTileBytes;
+      const uint32_t q = at.q(), k = at.k() + j % 2 * kTileBytes,
+                     v = at.v() + (j - 1) % 2 * kTileBytes;
 #pragma unroll
       for (int key_step = 0; key_step < kTileKeys / 16; ++key_step)
         key_step_values<T>(o, p[key_step], v, key_step);
@@ -439,7 +472,7 @@ __device__ __forceinline__ void attend(const Params& params) {
     mask_tail(s, params.kv_tokens - (tiles - 1) * kTileKeys);
     softmax();
     wait_turn();
-    const uint32_t v = opaque(v_at) + (tiles - 1) % 2 * kTileBytes;
+    const uint32_t v = at.v() + (tiles - 1) % 2 * kTileBytes;
 #pragma unroll
     for (int key_step = 0; key_step < kTileKeys / 16; ++key_step)
       key_step_values<T>(o, p[key_step], v, key_step);
@@ -452,7 +485,7 @@ __device__ __forceinline__ void attend(const Params& params) {
     auto step = [&](int j, auto is_last) {
       cp_async_wait<1>();
       __syncthreads();
-      scores<T>(s, opaque(q_at), opaque(k_at), [] {});
+      scores<T>(s, at.q(), at.k(), [] {});
       __syncthreads();
       if (!is_last.value) load_keys(AllThreads{}, j + 1, 0);
       cp_async_commit();
@@ -462,7 +495,7 @@ __device__ __forceinline__ void attend(const Params& params) {
       rescale_output(o, row);
       cp_async_wait<1>();
       __syncthreads();
-      const uint32_t v = opaque(v_at);
+      const uint32_t v = at.v();
 #pragma unroll
       for (int key_step = 0; key_step < kTileKeys / 16; ++key_step) {
         uint32_t p[kMTiles][4];
