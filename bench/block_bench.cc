@@ -22,6 +22,7 @@ namespace {
 
 constexpr std::int64_t kRotateGroup = 256;
 constexpr double kTargetPercent = 110;  // of attention and linears
+constexpr std::int64_t kChunk = 16384;  // rows, on a GPU
 
 // Text alone but for the smallest streams: what a token is changes no time.
 spec::Layout layout_of(std::int64_t tokens) {
@@ -245,7 +246,9 @@ bool is_product(const std::string& op) {
   return op == "attention" || op.starts_with("linear");
 }
 
-// Operations of a part of the block; 0 for what is bound by memory.
+constexpr const char* kLinears = "linears with their quantisers";
+
+// Operations of a part of the block, without a LoRA's; 0 for what is bound by memory.
 double operations(const std::string& part, const spec::ModelSpec& spec, double tokens) {
   const auto product = [&](std::int64_t n, std::int64_t k) {
     return 2.0 * tokens * static_cast<double>(n) * static_cast<double>(k);
@@ -255,6 +258,11 @@ double operations(const std::string& part, const spec::ModelSpec& spec, double t
   if (part == "out_proj") return product(spec.hidden, spec.inner());
   if (part == "fc1") return product(2 * spec.ffn, spec.hidden);
   if (part == "fc2") return product(spec.hidden, spec.ffn);
+  if (part == kLinears) {
+    double sum = 0;
+    for (const char* linear : {"qkv_proj", "out_proj", "fc1", "fc2"}) sum += operations(linear, spec, tokens);
+    return sum;
+  }
   return 0;
 }
 
@@ -262,6 +270,7 @@ using Times = std::vector<double>;  // seconds, one a round
 
 struct Measured {
   Times total, products, quantisers;   // total: runs without stamps in between
+  Times linears;                       // with their quantisers and, where there is one, a LoRA's products
   std::map<std::string, Times> parts;  // by name
 };
 
@@ -275,16 +284,18 @@ Measured measure_block(Context& context, Block& block, std::int64_t tokens, cons
     m.total.push_back(context.elapsed_s([&] { block.run(sequence); }));
     timed.start();
     block.run(sequence);
-    double products = 0, quantisers = 0;
+    double products = 0, quantisers = 0, attention = 0;
     std::map<std::string, double> parts;
     for (const auto& [op, ms] : timed.stop()) {
       parts[part_name(op, block)] += ms * 1e-3;
       if (is_product(op)) products += ms * 1e-3;
+      if (op == "attention") attention += ms * 1e-3;
       if (op.ends_with("quantize_rows") || op == "quantize_float") quantisers += ms * 1e-3;
     }
     for (const auto& [name, seconds] : parts) m.parts[name].push_back(seconds);
     m.products.push_back(products);
     m.quantisers.push_back(quantisers);
+    m.linears.push_back(products + quantisers - attention);
   }
   return m;
 }
@@ -321,6 +332,7 @@ void add_rows(Context& context, const Measured& m, const spec::ModelSpec& spec, 
   std::sort(parts.begin(), parts.end(),
             [](const auto& a, const auto& b) { return a.second.median_s > b.second.median_s; });
   for (const auto& [name, timing] : parts) add(name, timing);
+  add(kLinears, summarize(m.linears));
   const double products_s = summarize(m.products).median_s;
   add_percent("total, of attention + linears", products_s);
   add_percent("total, of attention + linears with their quantisers",
@@ -334,7 +346,8 @@ void bench_block(Context& context) {
   Block block(context);
   check_against_plain(context, block);
   const exec::Dials dials = exec::effective_dials(
-      context.on_gpu() ? exec::Dials{.q_chunk = 16384, .kv_chunk = 8192, .mlp_chunk = 8192} : exec::Dials{},
+      context.on_gpu() ? exec::Dials{.q_chunk = kChunk, .kv_chunk = kChunk, .mlp_chunk = kChunk}
+                       : exec::Dials{},
       block.spec(), tokens);
   check_chunks(context, block, tokens, dials);
   add_rows(context, measure_block(context, block, tokens, dials), block.spec(), tokens, dials);

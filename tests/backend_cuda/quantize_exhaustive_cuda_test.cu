@@ -104,6 +104,11 @@ int run(const char* name, void (*kernel)(Found*)) {
 }  // namespace
 
 int main() {
+  int devices = 0;
+  if (cudaGetDeviceCount(&devices) != cudaSuccess || devices == 0) {
+    std::puts("no GPU");
+    return 77;
+  }
   const int failed = run("silu_fast", silu_kernel) + run("silu table", silu_table_kernel) +
                      run("quotient", quotient_kernel) +
                      run("rotated quotient, -2 ulps", rotated_quotient_kernel<-2>) +

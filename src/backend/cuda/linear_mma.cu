@@ -177,7 +177,8 @@ __global__ void __launch_bounds__(kThreads, kResident) linear_mma_kernel(const _
   }
 #pragma unroll
   for (int i = 0; i < kWarpM / 16; ++i)
-    store_piece<TY>(p.out, &sums.tiles[i][0][0], tile.row0 + warp_row + 16 * i, tile.column0 + warp_column);
+    store_piece<TY>(p.out, &sums.tiles[i][0][0], tile.row0 + warp_row + 16 * i, tile.column0 + warp_column,
+                    ReadHere{});
 }
 
 // ----------------------------------------------------------------------------------------------------
