@@ -171,9 +171,7 @@ __device__ __forceinline__ void release(uint64_t* empty) {
   if (lane < kClusterBlocks) mbarrier_arrive_cluster(empty, lane);
 }
 
-// Held: how y is added to, if it is; see store_piece. HeldPiece: a tile's part of y is read while the tile before
-// is stored: the products of a LoRA's second matrix are short and would else wait longer for it than they take.
-template <typename T, typename TY, int kBlockN, typename Held>
+template <typename T, typename TY, int kBlockN>
 __device__ __forceinline__ void compute_all_tiles(const Params& p, const Shared<kBlockN>& s, int consumer) {
   using L = Layout<kBlockN>;
   using Sum = std::conditional_t<std::is_same_v<T, int8_t>, int32_t, float>;
@@ -182,24 +180,9 @@ __device__ __forceinline__ void compute_all_tiles(const Params& p, const Shared<
   const uint32_t w_desc = wgmma_descriptor(shared_address(s.w), 0);
   const int warp = threadIdx.x % 128 / 32;
   Ring<L::kStages> ring;
-  const auto row_of = [&](const TilePosition& at) {
-    return (int64_t{at.cluster_row} * kClusterBlocks + rank) * kBlockM + consumer * 64 + warp * 16;
-  };
-  const auto column_of = [](const TilePosition& at, int piece) {
-    return int64_t{at.column} * kBlockN + 32 * piece;
-  };
-  constexpr int kPieces = kBlockN / 32;
-  int64_t tile = blockIdx.x / kClusterBlocks;
-  const int64_t step = gridDim.x / kClusterBlocks;
-  constexpr bool kReadAhead = std::is_same_v<Held, HeldPiece>;
-  Held held[kPieces];
-  if constexpr (kReadAhead) {
-    const TilePosition at = tile_position(p, tile);
-#pragma unroll
-    for (int j = 0; j < kPieces; ++j) load_piece<TY>(p.out, row_of(at), column_of(at, j), held[j]);
-  }
 
-  for (; tile < p.cluster_tiles; tile += step) {
+  for (int64_t tile = blockIdx.x / kClusterBlocks; tile < p.cluster_tiles;
+       tile += gridDim.x / kClusterBlocks) {
     Sum sums[kBlockN / 2];
     uint32_t previous = 0;
     for (int i = 0; i < p.k_stages; ++i) {
@@ -224,22 +207,20 @@ __device__ __forceinline__ void compute_all_tiles(const Params& p, const Shared<
     release(&s.empty[previous]);
 
     const TilePosition at = tile_position(p, tile);
-    const bool more = tile + step < p.cluster_tiles;
-    [[maybe_unused]] const TilePosition next = kReadAhead && more ? tile_position(p, tile + step) : at;
+    const int64_t row0 =
+        (int64_t{at.cluster_row} * kClusterBlocks + rank) * kBlockM + consumer * 64 + warp * 16;
     LinearOutput out = p.out;
     const int32_t gap = gap_before(p, at.column);
     out.w_scale += gap;
     if (out.bias != nullptr) out.bias += gap;
 #pragma unroll
-    for (int j = 0; j < kPieces; ++j) {
-      store_piece<TY>(out, &sums[16 * j], row_of(at), column_of(at, j), held[j]);
-      if constexpr (kReadAhead)
-        if (more) load_piece<TY>(p.out, row_of(next), column_of(next, j), held[j]);
+    for (int j = 0; j < kBlockN / 32; ++j) {
+      store_piece<TY>(out, &sums[16 * j], row0, int64_t{at.column} * kBlockN + 32 * j);
     }
   }
 }
 
-template <typename T, typename TY, int kBlockN, typename Held>
+template <typename T, typename TY, int kBlockN>
 __global__ void __launch_bounds__(kThreads, 1)
     linear_sm90_kernel(const __grid_constant__ CUtensorMap x_map, const __grid_constant__ CUtensorMap w_map,
                        const __grid_constant__ Params params) {
@@ -265,7 +246,7 @@ __global__ void __launch_bounds__(kThreads, 1)
     }
   } else {
     registers_grow<kConsumerRegisters>();
-    compute_all_tiles<T, TY, kBlockN, Held>(params, shared, warpgroup - 1);
+    compute_all_tiles<T, TY, kBlockN>(params, shared, warpgroup - 1);
   }
   // A block must not leave while its neighbour can still write into it or arrive on its barriers.
   cluster_sync();
@@ -300,7 +281,7 @@ struct Operands {
   int64_t w_rows;  // spanned, gaps between parts included
 };
 
-template <typename T, typename TY, int kBlockN, typename Held>
+template <typename T, typename TY, int kBlockN>
 void launch(const Operands& in, const LinearOutput& out, cudaStream_t stream) {
   const CUtensorMap x_map = make_map<T>(in.x, out.m, in.k, in.x_stride, kBlockM);
   const CUtensorMap w_map = make_map<T>(in.w, in.w_rows, in.k, in.k, kBlockN / kClusterBlocks);
@@ -319,22 +300,18 @@ void launch(const Operands& in, const LinearOutput& out, cudaStream_t stream) {
 
   const ClusterLaunch shape = {kClusterBlocks, kThreads, Layout<kBlockN>::kSharedBytes,
                                p.cluster_tiles * kClusterBlocks};
-  launch_clusters(linear_sm90_kernel<T, TY, kBlockN, Held>, shape, stream, x_map, w_map, p);
+  launch_clusters(linear_sm90_kernel<T, TY, kBlockN>, shape, stream, x_map, w_map, p);
 }
 
-// 128 columns: one head's slice of a fused projection would waste half of a wider tile, and what is added to
-// needs registers for what is held.
+// 128 columns: one head's slice of a fused projection would waste half of a wider tile.
 template <typename T, typename TY>
 void launch_width(const Operands& in, const LinearOutput& out, cudaStream_t stream) {
   constexpr int64_t kMaxRows = int64_t{1} << 31;
   H3S_CUDA_ASSERT(out.m >= 0 && out.m <= kMaxRows - 1024 && in.w_rows <= kMaxRows - 1024 && in.k >= 1 &&
                   in.k <= kMaxRows - 1024);
   if (out.m == 0 || out.n == 0) return;
-  if constexpr (std::is_same_v<T, TY>)
-    if (out.add) return launch<T, TY, kNarrowTile, HeldPiece>(in, out, stream);
-  using Held = std::conditional_t<std::is_same_v<T, int8_t> || std::is_same_v<T, TY>, NotAdded, ReadHere>;
-  if (out.n / in.parts.count <= kNarrowTile) return launch<T, TY, kNarrowTile, Held>(in, out, stream);
-  launch<T, TY, kWideTile, Held>(in, out, stream);
+  if (out.n / in.parts.count <= kNarrowTile) return launch<T, TY, kNarrowTile>(in, out, stream);
+  launch<T, TY, kWideTile>(in, out, stream);
 }
 
 }  // namespace

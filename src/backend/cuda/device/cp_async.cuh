@@ -32,6 +32,11 @@ __device__ __forceinline__ void cp_async_16_or_zero(uint32_t dst, const void* sr
 #endif
 }
 
+// Starts fetching the 128-byte line of `src` into L2.
+__device__ __forceinline__ void prefetch_l2(const void* src) {
+  asm volatile("prefetch.global.L2 [%0];" ::"l"(src));
+}
+
 __device__ __forceinline__ void cp_async_commit() {
 #if __CUDA_ARCH__ >= 800
   asm volatile("cp.async.commit_group;" ::: "memory");

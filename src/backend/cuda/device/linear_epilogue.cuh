@@ -128,37 +128,7 @@ __device__ __forceinline__ void load_eight(const LinearOutput& out, int64_t row,
   }
 }
 
-// What y, of 16 bits, holds where a warp's 16 x 32 piece goes: of this lane the eight columns that it stores, in
-// both of its rows.
-struct HeldPiece {
-  uint32_t row[2][4];
-};
-
-template <typename TY>
-__device__ __forceinline__ void load_piece(const LinearOutput& out, int64_t row0, int64_t column0,
-                                           HeldPiece& held) {
-  const int lane = threadIdx.x % 32;
-#pragma unroll
-  for (int r = 0; r < 2; ++r) {
-    const int64_t row = row0 + lane / 4 + 8 * r;
-#pragma unroll
-    for (int i = 0; i < 4; ++i) held.row[r][i] = 0;
-    if (row < out.m && column0 < out.n) load_eight<TY>(out, row, column0 + 8 * (lane % 4), held.row[r]);
-  }
-}
-
 // Adds to this lane's eight values of a row, of store_piece, what y holds there. The whole warp takes part.
-template <typename TY>
-__device__ __forceinline__ void add_held(uint32_t (&held)[4], float (&v)[8]) {
-  transpose_quad(held);
-#pragma unroll
-  for (int t = 0; t < 4; ++t) {
-    const float2 pair = unpack_output<TY>(held[t]);
-    v[2 * t] = __fadd_rn(v[2 * t], pair.x);
-    v[2 * t + 1] = __fadd_rn(v[2 * t + 1], pair.y);
-  }
-}
-
 template <typename TY>
 __device__ __forceinline__ void add_output(const LinearOutput& out, int64_t row, int64_t column0, int q,
                                            bool inside, float (&v)[8]) {
@@ -172,19 +142,20 @@ __device__ __forceinline__ void add_output(const LinearOutput& out, int64_t row,
   } else {
     uint32_t held[4] = {};
     if (inside) load_eight<TY>(out, row, column0 + 8 * q, held);
-    add_held<TY>(held, v);
+    transpose_quad(held);
+#pragma unroll
+    for (int t = 0; t < 4; ++t) {
+      const float2 pair = unpack_output<TY>(held[t]);
+      v[2 * t] = __fadd_rn(v[2 * t], pair.x);
+      v[2 * t + 1] = __fadd_rn(v[2 * t + 1], pair.y);
+    }
   }
 }
 
-// Where a piece that is added to what y holds finds that.
-struct NotAdded {};
-struct ReadHere {};
-
-// Finishes and stores a warp's 16 x 32 piece at (row0, column0); all lanes of the warp take part. Held: NotAdded;
-// ReadHere, if out.add; or HeldPiece, which load_piece gave.
-template <typename TY, typename Held, typename Sum>
+// Finishes and stores a warp's 16 x 32 piece at (row0, column0); all lanes of the warp take part.
+template <typename TY, typename Sum>
 __device__ __forceinline__ void store_piece(const LinearOutput& out, const Sum* sums, int64_t row0,
-                                            int64_t column0, Held held) {
+                                            int64_t column0) {
   const int lane = threadIdx.x % 32, q = lane % 4;
   if (row0 >= out.m || column0 >= out.n) return;  // the same for the whole warp
   const bool has_bias = out.bias != nullptr;
@@ -201,9 +172,9 @@ __device__ __forceinline__ void store_piece(const LinearOutput& out, const Sum* 
 #pragma unroll
     for (int t = 0; t < 8; ++t)
       v[t] = finish_sum(sums[t / 2 * 4 + 2 * r + t % 2], x_scale, terms, t, has_bias);
-    if constexpr (std::is_same_v<Held, HeldPiece>) add_held<TY>(held.row[r], v);
-    if constexpr (std::is_same_v<Held, ReadHere> && std::is_same_v<Sum, float>)
+    if constexpr (std::is_same_v<Sum, float>) {
       if (out.add) add_output<TY>(out, row, column0, q, inside, v);
+    }
     if constexpr (std::is_same_v<TY, float>) {
       // A quad's pairs make whole 32-byte sectors.
       float* dst = static_cast<float*>(out.y) + row * out.y_stride + column0 + 2 * q;
