@@ -71,11 +71,12 @@ def measured(result):
 
 
 def attention_h200():
-    result = json.loads((RESULTS / "peers-h200.json").read_text())
+    results = [json.loads((RESULTS / f"peers-{tokens}-h200.json").read_text()) for tokens in (28931, 217088)]
     rows = [[f"{t['tokens']:,}", t["subject"], f"{t['median_ms']:,.1f}", t["runs"], f"{t['rate']:.0f}",
              *(times(t, peer) for peer in ("x_cudnn", "x_flash", "x_comfy"))]
-            for t in result["timings"] if "tokens" in t]
-    return markdown(["tokens", "kernel", "ms", "calls", "TOP/s", "x cuDNN", "x flash", "x comfy int8"], rows) + "\n\n" + measured(result)
+            for result in results for t in result["timings"] if "tokens" in t]
+    head = ["tokens", "kernel", "ms", "calls", "TOP/s", "x cuDNN", "x flash", "x comfy int8"]
+    return "\n\n".join([markdown(head, rows), *map(measured, results)])
 
 
 def linear_h200():
