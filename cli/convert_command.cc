@@ -11,6 +11,7 @@
 #include "checkpoint/row_order.h"
 #include "commands.h"
 #include "interrupt.h"
+#include "io/safetensors_index.h"
 #include "log.h"
 #include "progress.h"
 #include "values.h"
@@ -73,12 +74,39 @@ ConvertOptions make_options(const Arguments& arguments, const Checkpoint& input)
 }
 
 void check_output(const Arguments& arguments) {
-  std::error_code ignored;  // what is not there is not the same
-  if (fs::equivalent(arguments.model, arguments.output, ignored))
-    fail(Status::kInvalidArgument, "{}: cannot be the output of a conversion that reads it",
+  if (io::is_safetensors_index(arguments.output))
+    fail(Status::kInvalidArgument, "{}: expected a name for one file, got that of an index",
          arguments.output);
+  std::error_code ignored;  // what is not there does not exist
   if (!arguments.force && fs::exists(fs::symlink_status(arguments.output, ignored)))
     fail(Status::kInvalidArgument, "{}: exists; --force replaces it", arguments.output);
+}
+
+// An index beside `file` of which it is a shard; empty: none. Indexes that cannot be read are no one's.
+std::string index_of(const fs::path& file) {
+  const fs::path folder = file.parent_path().empty() ? "." : file.parent_path();
+  std::error_code ignored;
+  for (const fs::directory_entry& entry : fs::directory_iterator(folder, ignored)) {
+    if (!io::is_safetensors_index(entry.path().native())) continue;
+    try {
+      for (const auto& [key, name] : io::read_safetensors_index(entry.path()))
+        if (name == file.filename()) return entry.path();
+    } catch (const Error&) {
+    }
+  }
+  return "";
+}
+
+// Not even with --force: what is read, and files that others count on.
+void check_replaced(const Arguments& arguments, const Checkpoint& input) {
+  std::error_code ignored;
+  for (const std::string& file : input.file().files())
+    if (fs::equivalent(file, arguments.output, ignored))
+      fail(Status::kInvalidArgument, "{}: cannot be the output of a conversion that reads it",
+           arguments.output);
+  if (const std::string index = index_of(arguments.output);
+      !index.empty() && fs::exists(arguments.output, ignored))
+    fail(Status::kInvalidArgument, "{}: cannot be replaced: it is a part of {}", arguments.output, index);
 }
 
 // What the weights themselves say about their order, where that is not what the options say.
@@ -126,6 +154,7 @@ int convert(const Arguments& arguments) {
   check_purpose(arguments);
   if (!arguments.dry_run) check_output(arguments);
   const Checkpoint input = Checkpoint::open(arguments.model, arguments.options);
+  if (!arguments.dry_run) check_replaced(arguments, input);
   const ConvertOptions options = make_options(arguments, input);
   const ConvertSummary summary = plan_conversion(input, options);
   warn_about_order(input, options.stored);
@@ -193,7 +222,10 @@ void add_convert(CLI::App& app, Run& run) {
   command->add_option("--threads", arguments->threads, "Threads; the bytes do not depend on it")
       ->check(whole(1, 256))
       ->capture_default_str();
-  command->add_flag("--force", arguments->force, "Replace the output when it exists");
+  command->add_flag(
+      "--force", arguments->force,
+      "Replace the output when it exists, once the new one is whole; never a file that is read, nor a "
+      "shard of an index");
   command->add_flag("--dry-run", arguments->dry_run, "Print what would be written, and write nothing");
   command->add_flag("--json", arguments->json, "Print JSON instead of text");
   command->add_flag("--allow-trailing-bytes", arguments->options.allow_trailing_bytes,

@@ -49,6 +49,8 @@ class SafetensorsReader {
 
   const std::string& path() const;
   bool has_data() const;
+  // Paths of the files it is read from: the shards, after them their index. None without data.
+  std::vector<std::string> files() const;
   std::uint64_t file_bytes() const;
   std::uint64_t trailing_bytes() const;
   const std::vector<TensorInfo>& tensors() const;              // in the order of their data; files by name

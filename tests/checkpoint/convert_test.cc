@@ -362,16 +362,21 @@ TEST_F(Convert, RulesThatCannotBeFollowed) {
 
 // ---- weights that cannot be stored ----
 
+// Codes are the only matrices of this size that are not looked at when a file is opened.
 TEST_F(Convert, WeightsThatAreNoNumbers) {
-  for (const float bad : {std::numeric_limits<float>::quiet_NaN(), std::numeric_limits<float>::infinity()}) {
-    ModelFile file(io::SafetensorsReader::open(synth("source", kBF16)));
-    std::vector<float> values(768 * 128, 0.5f);
-    values[130 * 128 + 3] = bad;
-    file.set_floats(kQkv + ".weight", {768, 128}, values);
+  for (const char bad : {'\x7C', '\x7D'}) {  // of e5m2: infinity, NaN
+    ModelFile file(io::SafetensorsReader::open(synth("source", kFloat8E5M2)));
+    std::string codes = file.bytes(kQkv + ".weight");
+    codes[130 * 128 + 3] = bad;
+    file.set(kQkv + ".weight", DType::kF8E5M2, {768, 128}, codes);
     const std::string path = write("source", file);
     for (const WeightFormat format : kQuantised)
+      if (format != kFloat8E5M2)
+        refused(path, {.rules = block_rules(format)}, Status::kBadFile,
+                {kQkv + ".weight", "row 130 holds a value that is no finite number"});
+    for (const WeightFormat format : {kBF16, kF16, kF32})
       refused(path, {.rules = block_rules(format)}, Status::kBadFile,
-              {kQkv + ".weight", "row 130 holds a value that is no finite number"});
+              {kQkv + ".weight", bad == '\x7C' ? "holds inf" : "holds nan"});
   }
 }
 
@@ -396,7 +401,24 @@ TEST_F(Convert, NumbersTooLargeForFp16) {
   ModelFile file(io::SafetensorsReader::open(synth("source", kBF16)));
   file.set_floats(kQkv + ".weight", {768, 128}, std::vector<float>(768 * 128, 70000.0f));
   refused(write("source", file), {.rules = {{kQkv, kF16}}}, Status::kBadFile,
-          {kQkv + ".weight", "70000 is too large for fp16"});
+          {kQkv + ".weight", "70000 is too large for F16"});
+}
+
+TEST_F(Convert, NumbersTooLargeForBf16) {
+  ModelFile file(io::SafetensorsReader::open(synth("source", kBF16)));
+  file.set_floats(kQkv + ".weight", {768, 128}, std::vector<float>(768 * 128, 3.4e38f));
+  refused(write("source", file), {.rules = {{kQkv, kBF16}}}, Status::kBadFile,
+          {kQkv + ".weight", "3.4e+38 is too large for BF16"});
+}
+
+// The bias of a layer goes with its weight.
+TEST_F(Convert, BiasesTooLargeForFp16) {
+  ModelFile file(io::SafetensorsReader::open(synth("source", kBF16)));
+  const std::string layer = "blocks.0.adaln_proj.linear";
+  const auto& shape = file.decl(layer + ".bias").shape;
+  file.set_floats(layer + ".bias", shape, std::vector<float>(static_cast<std::size_t>(shape[0]), -1e5f));
+  refused(write("source", file), {.rules = {{layer, kF16}}}, Status::kBadFile,
+          {layer + ".bias", "-100000 is too large for F16"});
 }
 
 TEST_F(Convert, ScaledInputsStayInTheirFormat) {
