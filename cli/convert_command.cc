@@ -129,9 +129,11 @@ void warn_about_order(const Checkpoint& input, const checkpoint::StoredRows& sto
 
 void print(const Arguments& arguments, const ConvertSummary& summary) {
   if (arguments.json) {
-    const nlohmann::ordered_json out{{"output", arguments.output},     {"bytes", summary.bytes},
-                                     {"written", !arguments.dry_run},  {"linears", summary.layers},
-                                     {"kept_as_stored", summary.kept}, {"requantised", summary.requantised}};
+    const nlohmann::ordered_json out{
+        {"output", arguments.output},        {"bytes", summary.bytes},
+        {"written", !arguments.dry_run},     {"linears", summary.layers},
+        {"kept_as_stored", summary.kept},    {"requantised", summary.requantised},
+        {"fitted_codebooks", summary.fitted}};
     fmt::print("{}", json_text(out));
     return;
   }
@@ -140,6 +142,7 @@ void print(const Arguments& arguments, const ConvertSummary& summary) {
              arguments.dry_run ? ", not written" : "");
   for (const auto& [format, count] : summary.layers) fmt::print("{:<18}{:>5} linears\n", format, count);
   fmt::print("{:<18}{:>5} of them\n", "kept as stored", summary.kept);
+  if (summary.fitted > 0) fmt::print("{:<18}{:>5} of them\n", "levels fitted", summary.fitted);
 }
 
 void check_purpose(const Arguments& arguments) {
@@ -156,7 +159,7 @@ int convert(const Arguments& arguments) {
   const Checkpoint input = Checkpoint::open(arguments.model, arguments.options);
   if (!arguments.dry_run) check_replaced(arguments, input);
   const ConvertOptions options = make_options(arguments, input);
-  const ConvertSummary summary = plan_conversion(input, options);
+  ConvertSummary summary = plan_conversion(input, options);
   warn_about_order(input, options.stored);
   if (summary.requantised > 0)
     log("warning: {} linears are quantised already; quantising them again adds to their error",
@@ -164,11 +167,12 @@ int convert(const Arguments& arguments) {
   if (!arguments.dry_run) {
     const InterruptGuard guard;
     try {
-      convert_checkpoint(input, arguments.output, options,
-                         [progress = ByteProgress()](std::uint64_t done, std::uint64_t total) mutable {
-                           InterruptGuard::check();
-                           progress(done, total);
-                         });
+      summary =
+          convert_checkpoint(input, arguments.output, options,
+                             [progress = ByteProgress()](std::uint64_t done, std::uint64_t total) mutable {
+                               InterruptGuard::check();
+                               progress(done, total);
+                             });
     } catch (const Interrupted& interrupted) {
       log("h3stream: interrupted; nothing was written");
       return interrupted.exit_code();
@@ -199,7 +203,8 @@ void add_convert(CLI::App& app, Run& run) {
       command
           ->add_option("--format", arguments->format,
                        "Format of the four linears of every block; a plain one also decodes every other "
-                       "quantised layer; int8 is int8_tensorwise with ConvRot")
+                       "quantised layer; int8 is int8_tensorwise with ConvRot; asym_w4a8_int8 has the "
+                       "format's fixed levels, or in a layer with heavy tails levels fitted to it")
           ->check(CLI::IsMember(format_names()));
   command->add_option("--recipe", arguments->recipe, recipe_help())
       ->check(CLI::IsMember(recipe_names()))

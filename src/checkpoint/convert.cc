@@ -14,7 +14,9 @@
 #include "checkpoint/convert_plan.h"
 #include "checkpoint/encode_layer.h"
 #include "checkpoint/formats.h"
+#include "checkpoint/quantize_w4a8.h"
 #include "checkpoint/tags.h"
+#include "checkpoint/w4a8_levels.h"
 #include "checkpoint/weight_rows.h"
 #include "io/json.h"
 #include "io/safetensors_header.h"
@@ -174,10 +176,17 @@ class Conversion {
                                             weight_format_name(task.format)));
     }
     LayerEncoder layer = task.encoder(largest);
+    if (task.format == WeightFormat::kAsymW4A8) choose_levels(layer, read);
     encode_layer(layer, n, k, options_.threads, read, [&](const void* data, std::size_t bytes) {
       put(data, bytes);
       rows.release_pages();
     });
+  }
+
+  void choose_levels(LayerEncoder& layer, const ReadRow& read) {
+    const auto levels = w4a8_levels(w4a8_sample(layer.n(), layer.k(), layer.rotate_group(), read));
+    summary_.fitted += levels != kW4A8Codebook;
+    layer.use_levels(levels);
   }
 
   void check_finite(const PartTask& task, std::int64_t row, std::span<const BF16> values) const {

@@ -9,6 +9,8 @@
 #include <limits>
 
 #include "checkpoint/parts.h"
+#include "checkpoint/quantize_int8.h"
+#include "checkpoint/quantize_w4a8.h"
 #include "checkpoint/synth.h"
 #include "checkpoint/weight_rows.h"
 #include "file_fixtures.h"
@@ -114,6 +116,32 @@ TEST_F(Convert, BytesDoNotDependOnThreads) {
       if (first.empty()) first = bytes;
       EXPECT_TRUE(bytes == first) << weight_format_name(format) << ", " << threads << " threads";
     }
+  }
+}
+
+// One layer of eight has, rotated, one large value in each group of 16 and small ones beside it.
+TEST_F(Convert, HeavyTailsGetLevelsOfTheirOwn) {
+  ModelFile file(io::SafetensorsReader::open(synth("source", kBF16)));
+  std::vector<float> values;
+  for (int i = 0; i < 768 * 128; ++i)
+    values.push_back(i % 16 == 3 ? 1.0f : 0.01f * static_cast<float>(i % 7 - 3));
+  rotate_row(values, 64);
+  file.set_floats(kQkv + ".weight", {768, 128}, values);
+  const std::string path = write("tails", file);
+  std::string first;
+  for (const int threads : {1, 3}) {
+    const Checkpoint made = convert(path, {.rules = block_rules(kAsymW4A8), .threads = threads});
+    EXPECT_EQ(summary_.fitted, 1);
+    const auto levels_of = [&](const std::string& layer) {
+      return std::string(reinterpret_cast<const char*>(made.data(*made.linear(layer).codebook)),
+                         16 * sizeof(float));
+    };
+    const std::string fixed(reinterpret_cast<const char*>(kW4A8Codebook.data()), 16 * sizeof(float));
+    EXPECT_EQ(levels_of("blocks.0.attn.qkv_proj"), fixed);
+    EXPECT_NE(levels_of(kQkv), fixed);
+    const std::string bytes = read_file(directory_.file("converted"));
+    if (first.empty()) first = bytes;
+    EXPECT_TRUE(bytes == first);
   }
 }
 
