@@ -70,6 +70,9 @@ class LayerEncoder {
   void int8_row(std::int64_t row_idx, std::span<const BF16> row, std::byte* out, std::span<float> scratch);
   template <typename F>
   void float8_row(std::int64_t row_idx, std::span<const BF16> row, std::byte* out, std::span<float> scratch);
+  template <typename Encode>
+  void blocks_row(std::int64_t row_idx, std::span<const BF16> row, std::span<float> scratch,
+                  std::int64_t size, Encode encode);
   void mxfp8_row(std::int64_t row_idx, std::span<const BF16> row, std::byte* out, std::span<float> scratch);
   void nvfp4_row(std::int64_t row_idx, std::span<const BF16> row, std::byte* out, std::span<float> scratch);
   void w4a8_row(std::int64_t row_idx, std::span<const BF16> row, std::byte* out, std::span<float> scratch);

@@ -195,7 +195,7 @@ class LargeConversions(Converter):
             bytes_ = (24 + 2 * 5) * MIB  # anonymous memory, stacks included
             resource.setrlimit(resource.RLIMIT_DATA, (bytes_, bytes_))
         self.assertGreater(self.plain.stat().st_size, 8 * 34 * MIB)
-        for extra in (["--format", "int8"], ["--format", "nvfp4"], ["--format", "fp32"]):
+        for extra in (["--format", "int8"], ["--format", "nvfp4"], ["--format", "asym_w4a8_int8"], ["--format", "fp32"]):
             result = self.convert("bounded.safetensors", *extra, "--threads", 2, "--force", preexec_fn=limit)
             self.assertEqual(result.returncode, 0, result.stderr)
         (self.folder / "bounded.safetensors").unlink()
