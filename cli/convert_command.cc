@@ -177,7 +177,6 @@ int convert(const Arguments& arguments) {
       log("h3stream: interrupted; nothing was written");
       return interrupted.exit_code();
     }
-    Checkpoint::open(arguments.output);  // what was written loads
   }
   print(arguments, summary);
   return 0;

@@ -53,7 +53,7 @@ class Conversion {
       bias(task);
     }
     for (const TensorInfo* info : others_) copy(file_.data(*info), info->bytes());
-    writer_->finish();
+    writer_->finish([&](const std::string& temporary) { check_loads(temporary, path); });
   }
 
  private:
@@ -123,6 +123,15 @@ class Conversion {
       fail(Status::kIo, "{}: needs {} of disk, {} are free", path,
            format_bytes(static_cast<std::int64_t>(summary_.bytes)),
            format_bytes(static_cast<std::int64_t>(space.available)));
+  }
+
+  // What was written has to be what this program reads.
+  static void check_loads(const std::string& temporary, const std::string& path) {
+    try {
+      Checkpoint::open(temporary);
+    } catch (const Error& e) {
+      fail(e.status(), "{}: what was made would not load and was thrown away: {}", path, e.what());
+    }
   }
 
   // ---- writing ----

@@ -20,7 +20,8 @@ float float_at(const io::SafetensorsReader& file, const io::TensorInfo& info, st
 
 std::string value_problem(const io::SafetensorsReader& file, const io::TensorInfo& info) {
   const std::int64_t bad = find_non_finite(file.data(info), info.dtype, info.elements());
-  return bad < 0 ? "" : fmt::format("value {} is {}, expected a finite number", bad, float_at(file, info, bad));
+  return bad < 0 ? ""
+                 : fmt::format("value {} is {}, expected a finite number", bad, float_at(file, info, bad));
 }
 
 std::string scale_problem(const io::SafetensorsReader& file, const io::TensorInfo& info, bool zero_too) {
@@ -28,7 +29,7 @@ std::string scale_problem(const io::SafetensorsReader& file, const io::TensorInf
     const float value = float_at(file, info, i);
     const bool large_enough = zero_too ? value >= 0 : value > 0;
     if (!large_enough || !(value <= kLargestScale))
-      return fmt::format("scale {} is {}, expected {} 0, at most {}", i, value,
+      return fmt::format("scale {} is {:g}, expected {} 0, at most {:g}", i, value,
                          zero_too ? "at least" : "above", kLargestScale);
   }
   return "";
@@ -43,7 +44,8 @@ std::string scale_problem(const io::SafetensorsReader& file, const io::TensorInf
   if (largest <= scales.last) return "";
   const auto* bad =
       std::find_if(codes, codes + info.elements(), [&](std::uint8_t code) { return code > scales.last; });
-  return fmt::format("scale {} is {}", bad - codes, scales.value(*bad));
+  return fmt::format("scale {} is {:g}, expected at least 0, at most {:g}", bad - codes, scales.value(*bad),
+                     scales.value(scales.last));
 }
 
 }  // namespace h3s::checkpoint

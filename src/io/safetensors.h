@@ -2,6 +2,7 @@
 #pragma once
 
 #include <cstdint>
+#include <functional>
 #include <map>
 #include <memory>
 #include <optional>
@@ -84,7 +85,8 @@ class SafetensorsWriter {
   SafetensorsWriter& operator=(const SafetensorsWriter&) = delete;
 
   void write(const void* data, std::uint64_t bytes);
-  void finish();
+  // `check` is given the whole file under its temporary name; when it throws, nothing appears or is replaced.
+  void finish(const std::function<void(const std::string& path)>& check = nullptr);
 
  private:
   struct Impl;

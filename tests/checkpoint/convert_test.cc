@@ -439,6 +439,14 @@ TEST_F(Convert, NumbersTooLargeForBf16) {
           {kQkv + ".weight", "3.4e+38 is too large for BF16"});
 }
 
+// A file that would not load is not left: weights that are finite, under a scale that is no scale.
+TEST_F(Convert, WeightsTooLargeForAScale) {
+  ModelFile file(io::SafetensorsReader::open(synth("source", kBF16)));
+  file.set_floats(kQkv + ".weight", {768, 128}, std::vector<float>(768 * 128, 1e30f));
+  refused(write("source", file), {.rules = block_rules(kInt8Tensorwise)}, Status::kBadFile,
+          {"refused: what was made would not load", kQkv + ".weight_scale", "at most 2.81475e+14"});
+}
+
 // The bias of a layer goes with its weight.
 TEST_F(Convert, BiasesTooLargeForFp16) {
   ModelFile file(io::SafetensorsReader::open(synth("source", kBF16)));

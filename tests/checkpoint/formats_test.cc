@@ -434,7 +434,8 @@ TEST_F(FormatFiles, ScalesThatAreNoScales) {
   bad(changed(WeightFormat::kAsymW4A8, "weight_s_rel", 9, "\xFF"), {kOut + ".weight_s_rel", "scale 9 is"});
   bad(changed(WeightFormat::kAsymW4A8, "weight_s_channel", 4, zero),
       {kOut + ".weight_s_channel", "scale 1 is 0"});
-  bad(changed(WeightFormat::kAsymW4A8, "weight_codebook", 8, nan), {kOut + ".weight_codebook", "level 2 is"});
+  bad(changed(WeightFormat::kAsymW4A8, "weight_codebook", 8, nan),
+      {kOut + ".weight_codebook", "value 2 is nan"});
   ModelFile input(Form::kCurve, WeightFormat::kNvfp4);
   input.set_floats(kOut + ".input_scale", {}, {-1.0f});
   bad(input, {kOut + ".input_scale", "scale 0 is -1"});
