@@ -11,6 +11,7 @@
 #include "checkpoint/row_order.h"
 #include "commands.h"
 #include "interrupt.h"
+#include "io/safetensors_index.h"
 #include "log.h"
 #include "progress.h"
 #include "values.h"
@@ -73,12 +74,39 @@ ConvertOptions make_options(const Arguments& arguments, const Checkpoint& input)
 }
 
 void check_output(const Arguments& arguments) {
-  std::error_code ignored;  // what is not there is not the same
-  if (fs::equivalent(arguments.model, arguments.output, ignored))
-    fail(Status::kInvalidArgument, "{}: cannot be the output of a conversion that reads it",
+  if (io::is_safetensors_index(arguments.output))
+    fail(Status::kInvalidArgument, "{}: expected a name for one file, got that of an index",
          arguments.output);
+  std::error_code ignored;  // what is not there does not exist
   if (!arguments.force && fs::exists(fs::symlink_status(arguments.output, ignored)))
     fail(Status::kInvalidArgument, "{}: exists; --force replaces it", arguments.output);
+}
+
+// An index beside `file` of which it is a shard; empty: none. Indexes that cannot be read are no one's.
+std::string index_of(const fs::path& file) {
+  const fs::path folder = file.parent_path().empty() ? "." : file.parent_path();
+  std::error_code ignored;
+  for (const fs::directory_entry& entry : fs::directory_iterator(folder, ignored)) {
+    if (!io::is_safetensors_index(entry.path().native())) continue;
+    try {
+      for (const auto& [key, name] : io::read_safetensors_index(entry.path()))
+        if (name == file.filename()) return entry.path();
+    } catch (const Error&) {
+    }
+  }
+  return "";
+}
+
+// Not even with --force: what is read, and files that others count on.
+void check_replaced(const Arguments& arguments, const Checkpoint& input) {
+  std::error_code ignored;
+  for (const std::string& file : input.file().files())
+    if (fs::equivalent(file, arguments.output, ignored))
+      fail(Status::kInvalidArgument, "{}: cannot be the output of a conversion that reads it",
+           arguments.output);
+  if (const std::string index = index_of(arguments.output);
+      !index.empty() && fs::exists(arguments.output, ignored))
+    fail(Status::kInvalidArgument, "{}: cannot be replaced: it is a part of {}", arguments.output, index);
 }
 
 // What the weights themselves say about their order, where that is not what the options say.
@@ -101,9 +129,11 @@ void warn_about_order(const Checkpoint& input, const checkpoint::StoredRows& sto
 
 void print(const Arguments& arguments, const ConvertSummary& summary) {
   if (arguments.json) {
-    const nlohmann::ordered_json out{{"output", arguments.output},     {"bytes", summary.bytes},
-                                     {"written", !arguments.dry_run},  {"linears", summary.layers},
-                                     {"kept_as_stored", summary.kept}, {"requantised", summary.requantised}};
+    const nlohmann::ordered_json out{
+        {"output", arguments.output},        {"bytes", summary.bytes},
+        {"written", !arguments.dry_run},     {"linears", summary.layers},
+        {"kept_as_stored", summary.kept},    {"requantised", summary.requantised},
+        {"fitted_codebooks", summary.fitted}};
     fmt::print("{}", json_text(out));
     return;
   }
@@ -112,6 +142,7 @@ void print(const Arguments& arguments, const ConvertSummary& summary) {
              arguments.dry_run ? ", not written" : "");
   for (const auto& [format, count] : summary.layers) fmt::print("{:<18}{:>5} linears\n", format, count);
   fmt::print("{:<18}{:>5} of them\n", "kept as stored", summary.kept);
+  if (summary.fitted > 0) fmt::print("{:<18}{:>5} of them\n", "levels fitted", summary.fitted);
 }
 
 void check_purpose(const Arguments& arguments) {
@@ -126,8 +157,9 @@ int convert(const Arguments& arguments) {
   check_purpose(arguments);
   if (!arguments.dry_run) check_output(arguments);
   const Checkpoint input = Checkpoint::open(arguments.model, arguments.options);
+  if (!arguments.dry_run) check_replaced(arguments, input);
   const ConvertOptions options = make_options(arguments, input);
-  const ConvertSummary summary = plan_conversion(input, options);
+  ConvertSummary summary = plan_conversion(input, options);
   warn_about_order(input, options.stored);
   if (summary.requantised > 0)
     log("warning: {} linears are quantised already; quantising them again adds to their error",
@@ -135,16 +167,16 @@ int convert(const Arguments& arguments) {
   if (!arguments.dry_run) {
     const InterruptGuard guard;
     try {
-      convert_checkpoint(input, arguments.output, options,
-                         [progress = ByteProgress()](std::uint64_t done, std::uint64_t total) mutable {
-                           InterruptGuard::check();
-                           progress(done, total);
-                         });
+      summary =
+          convert_checkpoint(input, arguments.output, options,
+                             [progress = ByteProgress()](std::uint64_t done, std::uint64_t total) mutable {
+                               InterruptGuard::check();
+                               progress(done, total);
+                             });
     } catch (const Interrupted& interrupted) {
       log("h3stream: interrupted; nothing was written");
       return interrupted.exit_code();
     }
-    Checkpoint::open(arguments.output);  // what was written loads
   }
   print(arguments, summary);
   return 0;
@@ -170,7 +202,8 @@ void add_convert(CLI::App& app, Run& run) {
       command
           ->add_option("--format", arguments->format,
                        "Format of the four linears of every block; a plain one also decodes every other "
-                       "quantised layer; int8 is int8_tensorwise with ConvRot")
+                       "quantised layer; int8 is int8_tensorwise with ConvRot; asym_w4a8_int8 has the "
+                       "format's fixed levels, or in a layer with heavy tails levels fitted to it")
           ->check(CLI::IsMember(format_names()));
   command->add_option("--recipe", arguments->recipe, recipe_help())
       ->check(CLI::IsMember(recipe_names()))
@@ -193,7 +226,10 @@ void add_convert(CLI::App& app, Run& run) {
   command->add_option("--threads", arguments->threads, "Threads; the bytes do not depend on it")
       ->check(whole(1, 256))
       ->capture_default_str();
-  command->add_flag("--force", arguments->force, "Replace the output when it exists");
+  command->add_flag(
+      "--force", arguments->force,
+      "Replace the output when it exists, once the new one is whole; never a file that is read, nor a "
+      "shard of an index");
   command->add_flag("--dry-run", arguments->dry_run, "Print what would be written, and write nothing");
   command->add_flag("--json", arguments->json, "Print JSON instead of text");
   command->add_flag("--allow-trailing-bytes", arguments->options.allow_trailing_bytes,

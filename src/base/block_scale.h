@@ -9,9 +9,9 @@
 
 namespace h3s {
 
-// mxfp8: the least e with 2^e >= largest / 448, from -127 (also for a block of zeros) to 127.
+// mxfp8: the least e with 2^e >= largest / 448, from -127 (also for a block of zeros) to 127 (also for NaN).
 inline int mx_exponent(float largest) {
-  const float ratio = std::max(largest / E4M3::kLargest, 0x1p-127f);
+  const float ratio = std::max(largest / E4M3::kLargest, 0x1p-127f);  // the first when that is NaN
   const std::uint32_t u = std::bit_cast<std::uint32_t>(ratio);
   const int floor = static_cast<int>(u >> 23) - 127;  // of a subnormal -127, and 2^-127 is one
   const bool power = (u & 0x7FFFFFu) == (floor == -127 ? 0x400000u : 0u);
@@ -19,7 +19,8 @@ inline int mx_exponent(float largest) {
 }
 
 // nvfp4: the e4m3 scale of a block whose largest magnitude is given, under the tensor's scale g; 0 when the
-// block's numbers are too small for one. Above 0, a block scale times g is what e2m1 codes are multiples of.
+// block's numbers are too small for one, NaN for a block with one. Above 0, a block scale times g is what
+// e2m1 codes are multiples of.
 inline float nvfp4_block_scale(float largest, float g) {
   if (!(g > 0)) return 0;
   return round_small<E4M3>((largest / E2M1::kLargest) / g);

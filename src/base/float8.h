@@ -31,22 +31,24 @@ struct E2M1 {
   static constexpr std::uint8_t kSign = 0x08;
 };
 
-// The number of format F nearest to x, ties to the even mantissa; beyond the largest, the largest. NaN is the
-// caller's to exclude. No branches, so that loops over it become vector code.
+// The number of format F nearest to x, ties to the even mantissa; beyond the largest, the largest; NaN is
+// NaN, in formats without one too. No branches, so that loops over it become vector code.
 template <typename F>
 inline float round_small(float x) {
   constexpr int kDropped = 23 - F::kMantissaBits;
   constexpr std::uint32_t kHalf = (1u << (kDropped - 1)) - 1;
+  constexpr std::uint32_t kSmallestNormal = static_cast<std::uint32_t>(127 + F::kMinExponent) << 23;
+  constexpr std::uint32_t kNormals = std::bit_cast<std::uint32_t>(F::kLargest) - kSmallestNormal;
   const std::uint32_t u = std::bit_cast<std::uint32_t>(x);
   const std::uint32_t sign = u & 0x80000000u;
   const float magnitude = std::bit_cast<float>(u & 0x7FFFFFFFu);
-  const float bounded = magnitude < F::kLargest ? magnitude : F::kLargest;
+  const float bounded = magnitude > F::kLargest ? F::kLargest : magnitude;
   const std::uint32_t b = std::bit_cast<std::uint32_t>(bounded);
   const float normal = std::bit_cast<float>((b + kHalf + ((b >> kDropped) & 1u)) & ~((1u << kDropped) - 1));
-  // Adding 2^23 steps leaves no bits below one step.
+  // Adding 2^23 steps leaves no bits below one step, and NaN as it is.
   constexpr float kAlign = F::kStep * 0x1p23f;
   const float subnormal = (bounded + kAlign) - kAlign;
-  const float rounded = b < (static_cast<std::uint32_t>(127 + F::kMinExponent) << 23) ? subnormal : normal;
+  const float rounded = b - kSmallestNormal <= kNormals ? normal : subnormal;
   return std::bit_cast<float>(std::bit_cast<std::uint32_t>(rounded) | sign);
 }
 

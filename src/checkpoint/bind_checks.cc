@@ -1,7 +1,5 @@
 // What the bind functions of the formats check alike.
-#include <algorithm>
 #include <bit>
-#include <cmath>
 
 #include "checkpoint/formats.h"
 #include "checkpoint/swizzle.h"
@@ -68,16 +66,12 @@ std::int64_t checked_rotate_group(const LayerContext& context, std::int64_t k) {
   return group;
 }
 
-std::string scale_problem(const io::SafetensorsReader& file, const io::TensorInfo& scale) {
-  const std::byte* bytes = file.data(scale);
-  for (std::int64_t i = 0; i < scale.elements(); ++i) {
-    float value = 0;
-    std::memcpy(&value, bytes + static_cast<std::size_t>(i) * sizeof value,
-                sizeof value);  // may be unaligned
-    if (!std::isfinite(value) || value <= 0)
-      return fmt::format("scale {} is {}, expected a finite number above 0", i, value);
-  }
-  return "";
+void refuse_problem(const LayerContext& context, std::string_view suffix, const std::string& problem) {
+  if (!problem.empty()) refuse_layer(context, suffix, Status::kBadFile, problem);
+}
+
+void require_finite(const LayerContext& context, std::string_view suffix, const io::TensorInfo& info) {
+  refuse_problem(context, suffix, value_problem(*context.file, info));
 }
 
 const io::TensorInfo& checked_row_scales(const LayerContext& context, std::string_view suffix,
@@ -87,8 +81,7 @@ const io::TensorInfo& checked_row_scales(const LayerContext& context, std::strin
   if (!scale_shape_fits(scale.shape, n))
     refuse_layer(context, suffix, Status::kBadFile,
                  fmt::format("expected 1 or {} values, got shape [{}]", n, fmt::join(scale.shape, ",")));
-  if (const std::string problem = scale_problem(*context.file, scale); !problem.empty())
-    refuse_layer(context, suffix, Status::kBadFile, problem);
+  refuse_problem(context, suffix, scale_problem(*context.file, scale, false));
   return scale;
 }
 
@@ -109,6 +102,7 @@ const io::TensorInfo* checked_pre_scale(const LayerContext& context, std::int64_
   if (scale->dtype != DType::kF32 && scale->dtype != DType::kBF16 && scale->dtype != DType::kF16)
     refuse_layer(context, kSuffix, Status::kBadFile,
                  fmt::format("dtype must be BF16, F16 or F32, got {}", dtype_name(scale->dtype)));
+  require_finite(context, kSuffix, *scale);
   if (context.tag->full_precision_matmul)
     refuse_layer(context, kSuffix, Status::kUnsupported,
                  "this build cannot scale the input of a full_precision_matrix_mult");
@@ -116,15 +110,11 @@ const io::TensorInfo* checked_pre_scale(const LayerContext& context, std::int64_
 }
 
 const io::TensorInfo& checked_block_scales(const LayerContext& context, std::int64_t n, std::int64_t columns,
-                                           std::uint8_t mask, std::uint8_t nan_code) {
+                                           const CodeScales& scales) {
   constexpr const char* kSuffix = "weight_scale";
   const io::TensorInfo& scale = context.companion(kSuffix);
   require_shape(context, kSuffix, scale, {round_up(n, kScaleTileRows), round_up(columns, kScaleTileColumns)});
-  const auto* codes = reinterpret_cast<const std::uint8_t*>(context.file->data(scale));
-  const auto* end = codes + scale.elements();
-  const auto* bad = std::find_if(codes, end, [=](std::uint8_t code) { return (code & mask) == nan_code; });
-  if (bad != end)
-    refuse_layer(context, kSuffix, Status::kBadFile, fmt::format("scale {} is NaN", bad - codes));
+  refuse_problem(context, kSuffix, scale_problem(*context.file, scale, scales));
   return scale;
 }
 

@@ -1,6 +1,7 @@
 // H3 checkpoints: which keys, which form, which weight format, and where the bytes are.
 //
-// Opening reads the header, the `.comfy_quant` tags and the scales; matrices stay untouched on disk.
+// Opening reads the header, the `.comfy_quant` tags, the scales and small plain tensors; matrices stay
+// untouched on disk.
 #pragma once
 
 #include <cstdint>
@@ -58,7 +59,8 @@ struct LinearSource {
 class Checkpoint {
  public:
   // Throws Error(kBadFile / kUnsupported) naming file, key and reason: missing keys, gaps in block numbers,
-  // wrong shapes or dtypes, broken tags, missing, zero or NaN scales, formats this build cannot run. Keys the
+  // wrong shapes or dtypes, broken tags, missing, zero or NaN scales, NaN in a plain tensor of up to 16 MiB
+  // (value_checks.h), formats this build cannot run. Keys the
   // network does not have are ignored as stock does (`inspect` lists them), but for scales and tags that
   // belong to no layer.
   static Checkpoint open(const std::string& path, const io::ReadOptions& options = {});

@@ -7,12 +7,16 @@
 #include <set>
 
 #include "base/bytes.h"
+#include "base/dispatch.h"
 #include "base/error.h"
+#include "base/finite.h"
 #include "base/parallel.h"
 #include "checkpoint/convert_plan.h"
 #include "checkpoint/encode_layer.h"
 #include "checkpoint/formats.h"
+#include "checkpoint/quantize_w4a8.h"
 #include "checkpoint/tags.h"
+#include "checkpoint/w4a8_levels.h"
 #include "checkpoint/weight_rows.h"
 #include "io/json.h"
 #include "io/safetensors_header.h"
@@ -49,7 +53,7 @@ class Conversion {
       bias(task);
     }
     for (const TensorInfo* info : others_) copy(file_.data(*info), info->bytes());
-    writer_->finish();
+    writer_->finish([&](const std::string& temporary) { check_loads(temporary, path); });
   }
 
  private:
@@ -121,6 +125,15 @@ class Conversion {
            format_bytes(static_cast<std::int64_t>(space.available)));
   }
 
+  // What was written has to be what this program reads.
+  static void check_loads(const std::string& temporary, const std::string& path) {
+    try {
+      Checkpoint::open(temporary);
+    } catch (const Error& e) {
+      fail(e.status(), "{}: what was made would not load and was thrown away: {}", path, e.what());
+    }
+  }
+
   // ---- writing ----
 
   void put(const void* data, std::uint64_t bytes) {
@@ -151,8 +164,8 @@ class Conversion {
       copy(file_.data(info) + static_cast<std::uint64_t>(group) * group_bytes, group_bytes);
   }
 
-  [[noreturn]] void refuse(const PartTask& task, const std::string& reason) const {
-    fail(Status::kBadFile, "{}: {}: {}", file_.path(), io::printable(task.source.key), reason);
+  [[noreturn]] void refuse(const std::string& key, const std::string& reason) const {
+    fail(Status::kBadFile, "{}: {}: {}", file_.path(), io::printable(key), reason);
   }
 
   void encode(const PartTask& task) {
@@ -168,21 +181,27 @@ class Conversion {
       largest = largest_magnitude(n, k, options_.threads, read);
       rows.release_pages();
       if (!(largest > 0))
-        refuse(task, fmt::format("every value is zero, and {} has no scale for that",
-                                 weight_format_name(task.format)));
+        refuse(task.source.key, fmt::format("every value is zero, and {} has no scale for that",
+                                            weight_format_name(task.format)));
     }
     LayerEncoder layer = task.encoder(largest);
+    if (task.format == WeightFormat::kAsymW4A8) choose_levels(layer, read);
     encode_layer(layer, n, k, options_.threads, read, [&](const void* data, std::size_t bytes) {
       put(data, bytes);
       rows.release_pages();
     });
   }
 
+  void choose_levels(LayerEncoder& layer, const ReadRow& read) {
+    const auto levels = w4a8_levels(w4a8_sample(layer.n(), layer.k(), layer.rotate_group(), read));
+    summary_.fitted += levels != kW4A8Codebook;
+    layer.use_levels(levels);
+  }
+
   void check_finite(const PartTask& task, std::int64_t row, std::span<const BF16> values) const {
-    constexpr std::uint16_t kExponent = 0x7F80;
-    for (const BF16 v : values)
-      if ((v.bits & kExponent) == kExponent)
-        refuse(task, fmt::format("row {} holds a value that is no finite number", row));
+    const auto* bytes = reinterpret_cast<const std::byte*>(values.data());
+    if (find_non_finite(bytes, DType::kBF16, std::ssize(values)) >= 0)
+      refuse(task.source.key, fmt::format("row {} holds a value that is no finite number", row));
   }
 
   void narrow(const PartTask& task) {
@@ -211,25 +230,33 @@ class Conversion {
       std::vector<BF16> narrow(scratch.size());
       rows.read(from, narrow, scratch);
       std::memcpy(out, narrow.data(), narrow.size() * sizeof(BF16));
+      check_narrowed(task.source.key, DType::kBF16, scratch, out);
     } else {
       rows.read(from, scratch);
-      narrow_floats(task, scratch, out);
+      narrow_floats(task.source.key, task.plain_dtype(), scratch, out);
     }
   }
 
-  // To the plain format of the task. Only fp16 can overflow.
-  void narrow_floats(const PartTask& task, std::span<const float> values, std::byte* out) const {
-    if (task.format == WeightFormat::kF32) {
-      std::memcpy(out, values.data(), values.size_bytes());
-      return;
-    }
-    for (std::size_t i = 0; i < values.size(); ++i) {
-      const std::uint16_t bits =
-          task.format == WeightFormat::kF16 ? to_f16(values[i]).bits : to_bf16(values[i]).bits;
-      if (task.format == WeightFormat::kF16 && std::isfinite(values[i]) && (bits & 0x7FFF) == 0x7C00)
-        refuse(task, fmt::format("{} is too large for fp16", values[i]));
-      std::memcpy(out + i * sizeof bits, &bits, sizeof bits);
-    }
+  // Values of the tensor `key` in a plain type.
+  void narrow_floats(const std::string& key, DType dtype, std::span<const float> values,
+                     std::byte* out) const {
+    dispatch_dtype<float, BF16, F16>(dtype, "convert", [&]<typename T>() {
+      for (std::size_t i = 0; i < values.size(); ++i) {
+        const T value = from_float<T>(values[i]);
+        std::memcpy(out + i * sizeof value, &value, sizeof value);
+      }
+    });
+    check_narrowed(key, dtype, values, out);
+  }
+
+  // `stored` is what became of `values`.
+  void check_narrowed(const std::string& key, DType dtype, std::span<const float> values,
+                      const std::byte* stored) const {
+    const std::int64_t bad = find_non_finite(stored, dtype, std::ssize(values));
+    if (bad < 0) return;
+    const float value = values[static_cast<std::size_t>(bad)];
+    refuse(key, std::isfinite(value) ? fmt::format("{} is too large for {}", value, dtype_name(dtype))
+                                     : fmt::format("holds {}, expected finite numbers", value));
   }
 
   void bias(const PartTask& task) {
@@ -239,7 +266,7 @@ class Conversion {
     std::vector<float> values(static_cast<std::size_t>(info.elements()));
     read_floats(file_, info, 0, values);
     std::vector<std::byte> bytes(values.size() * dtype_size(bias_dtype(task)));
-    narrow_floats(task, values, bytes.data());
+    narrow_floats(info.name, bias_dtype(task), values, bytes.data());
     put(bytes.data(), bytes.size());
   }
 

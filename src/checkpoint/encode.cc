@@ -197,38 +197,47 @@ void LayerEncoder::float8_row(std::int64_t row_idx, std::span<const BF16> row, s
         small_code<F>(rounded<F>(round_to<BF16>(to_float(row[i]) * inverse), element(row_idx) + i))};
 }
 
-void LayerEncoder::mxfp8_row(std::int64_t row_idx, std::span<const BF16> row, std::byte* out,
-                             std::span<float> scratch) {
+// The row block by block; encode(first column, values, largest magnitude) writes a block's codes and returns
+// the code of its scale.
+template <typename Encode>
+void LayerEncoder::blocks_row(std::int64_t row_idx, std::span<const BF16> row, std::span<float> scratch,
+                              std::int64_t size, Encode encode) {
   widen(row, scratch);
   const std::int64_t columns = companions_[0].shape[1];
-  for (std::int64_t i = 0; i < k_; i += kMxBlock) {
-    const std::int64_t count = std::min(kMxBlock, k_ - i);
+  for (std::int64_t i = 0; i < k_; i += size) {
     const auto first = static_cast<std::size_t>(i);
-    const int e = mx_exponent(largest_magnitude(scratch.subspan(first, static_cast<std::size_t>(count))));
-    set_byte(0, swizzled_offset(row_idx, i / kMxBlock, columns), static_cast<std::uint8_t>(e + 127));
-    for (std::size_t j = first; j < first + static_cast<std::size_t>(count); ++j)
-      out[j] =
-          std::byte{small_code<E4M3>(rounded<E4M3>(scratch[j] * std::ldexp(1.0f, -e), element(row_idx) + j))};
+    const std::span<const float> values =
+        scratch.subspan(first, static_cast<std::size_t>(std::min(size, k_ - i)));
+    set_byte(0, swizzled_offset(row_idx, i / size, columns),
+             encode(first, values, largest_magnitude(values)));
   }
+}
+
+void LayerEncoder::mxfp8_row(std::int64_t row_idx, std::span<const BF16> row, std::byte* out,
+                             std::span<float> scratch) {
+  blocks_row(
+      row_idx, row, scratch, kMxBlock, [&](std::size_t first, std::span<const float> values, float largest) {
+        const int e = mx_exponent(largest);
+        const float down = std::ldexp(1.0f, -e);
+        for (std::size_t i = 0; i < values.size(); ++i)
+          out[first + i] =
+              std::byte{small_code<E4M3>(rounded<E4M3>(values[i] * down, element(row_idx) + first + i))};
+        return static_cast<std::uint8_t>(e + 127);
+      });
 }
 
 void LayerEncoder::nvfp4_row(std::int64_t row_idx, std::span<const BF16> row, std::byte* out,
                              std::span<float> scratch) {
-  widen(row, scratch);
-  const std::int64_t columns = companions_[0].shape[1];
-  for (std::int64_t i = 0; i < k_; i += kNvfp4Block) {
-    const std::int64_t count = std::min(kNvfp4Block, k_ - i);
-    const auto first = static_cast<std::size_t>(i);
-    const float block = nvfp4_block_scale(
-        largest_magnitude(scratch.subspan(first, static_cast<std::size_t>(count))), tensor_scale_);
-    set_byte(0, swizzled_offset(row_idx, i / kNvfp4Block, columns), small_code<E4M3>(block));
-    const float step = tensor_scale_ * block;
-    for (std::size_t j = first; j < first + static_cast<std::size_t>(count); ++j) {
-      const unsigned code =
-          step > 0 ? small_code<E2M1>(rounded<E2M1>(scratch[j] / step, element(row_idx) + j)) : 0u;
-      out[j / 2] |= static_cast<std::byte>(j % 2 == 0 ? code << 4 : code);
-    }
-  }
+  blocks_row(row_idx, row, scratch, kNvfp4Block,
+             [&](std::size_t first, std::span<const float> values, float largest) {
+               const float block = nvfp4_block_scale(largest, tensor_scale_), step = tensor_scale_ * block;
+               for (std::size_t i = 0; step > 0 && i < values.size(); ++i) {
+                 const unsigned code =
+                     small_code<E2M1>(rounded<E2M1>(values[i] / step, element(row_idx) + first + i));
+                 out[(first + i) / 2] |= static_cast<std::byte>(i % 2 == 0 ? code << 4 : code);
+               }
+               return small_code<E4M3>(block);
+             });
 }
 
 void LayerEncoder::w4a8_row(std::int64_t row_idx, std::span<const BF16> row, std::byte* out,

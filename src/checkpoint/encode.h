@@ -34,9 +34,11 @@ class LayerEncoder {
 
   // LAYER.weight, its companions and LAYER.comfy_quant, in the order they are written.
   std::vector<io::TensorDecl> tensors(const std::string& layer) const;
-  std::int64_t stored_rows() const {
-    return stored_rows_;
-  }                                                      // n, padded where the format pads; those are zero
+  std::int64_t n() const { return n_; }
+  std::int64_t k() const { return k_; }
+  std::int64_t rotate_group() const { return rotate_group_; }
+  // n, padded where the format pads; those are zero.
+  std::int64_t stored_rows() const { return stored_rows_; }
   std::int64_t row_bytes() const { return row_bytes_; }  // of a row of the stored weight
   const std::string& tag() const { return tag_; }
   float tensor_scale() const { return tensor_scale_; }  // fp8, nvfp4: of the whole matrix
@@ -68,6 +70,9 @@ class LayerEncoder {
   void int8_row(std::int64_t row_idx, std::span<const BF16> row, std::byte* out, std::span<float> scratch);
   template <typename F>
   void float8_row(std::int64_t row_idx, std::span<const BF16> row, std::byte* out, std::span<float> scratch);
+  template <typename Encode>
+  void blocks_row(std::int64_t row_idx, std::span<const BF16> row, std::span<float> scratch,
+                  std::int64_t size, Encode encode);
   void mxfp8_row(std::int64_t row_idx, std::span<const BF16> row, std::byte* out, std::span<float> scratch);
   void nvfp4_row(std::int64_t row_idx, std::span<const BF16> row, std::byte* out, std::span<float> scratch);
   void w4a8_row(std::int64_t row_idx, std::span<const BF16> row, std::byte* out, std::span<float> scratch);

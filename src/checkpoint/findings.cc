@@ -10,6 +10,7 @@
 #include "checkpoint/generator.h"
 #include "checkpoint/parts.h"
 #include "checkpoint/row_order.h"
+#include "checkpoint/value_checks.h"
 #include "io/json.h"
 
 namespace h3s::checkpoint {
@@ -72,14 +73,11 @@ void unknown_keys(const Examined& examined, std::vector<Finding>& out) {
   unknown.report(Severity::kWarning, "unknown keys are ignored", out);
 }
 
-// Why a scale cannot be used; empty when it can. Block scales of zero are those of blocks of zeros.
+// Why a scale cannot be used; empty when it can. Scales of groups and blocks are 0 where those are zeros.
 std::string scale_trouble(const Examined& examined, const TensorInfo& info) {
-  if (info.dtype == DType::kF32) return scale_problem(examined.file, info);
-  const std::byte* codes = examined.file.data(info);
-  const std::uint8_t nan = info.dtype == DType::kF8E8M0 ? 0xFF : 0x7F, mask = nan;
-  for (std::int64_t i = 0; i < info.elements(); ++i)
-    if ((std::to_integer<std::uint8_t>(codes[i]) & mask) == nan) return fmt::format("scale {} is NaN", i);
-  return "";
+  if (info.dtype == DType::kF32)
+    return scale_problem(examined.file, info, info.name.ends_with(".weight_s_rel"));
+  return scale_problem(examined.file, info, info.dtype == DType::kF8E8M0 ? kE8M0Scales : kE4M3Scales);
 }
 
 bool is_scale(const TensorInfo& info) {
@@ -96,7 +94,21 @@ void bad_scales(const Examined& examined, std::vector<Finding>& out) {
   KeyList bad;
   for (const TensorInfo& info : examined.file.tensors())
     if (is_scale(info) && !scale_trouble(examined, info).empty()) bad.add(info.name);
-  bad.report(Severity::kWarning, "scale tensors hold zero, negative or non-finite values", out);
+  bad.report(Severity::kWarning, "scale tensors hold zero, negative, huge or non-finite values", out);
+}
+
+bool is_small_float(const TensorInfo& info) {
+  return info.bytes() <= kCheckedBytes &&
+         (info.dtype == DType::kF32 || info.dtype == DType::kF16 || info.dtype == DType::kBF16);
+}
+
+void bad_values(const Examined& examined, std::vector<Finding>& out) {
+  KeyList bad;
+  for (const TensorInfo& info : examined.file.tensors())
+    if (info.name.starts_with(examined.prefix) && is_small_float(info) && !is_scale(info) &&
+        !value_problem(examined.file, info).empty())
+      bad.add(info.name);
+  bad.report(Severity::kWarning, "tensors hold NaN or infinity", out);
 }
 
 // Rows and columns that mxfp8 and nvfp4 pad with are zeros at the end of a weight and of its scales.
@@ -153,6 +165,7 @@ std::vector<Finding> find_suspicious(const Examined& examined) {
     out.push_back({Severity::kWarning, fmt::format("{} bytes follow the last tensor", trailing)});
   unknown_keys(examined, out);
   bad_scales(examined, out);
+  bad_values(examined, out);
   zero_tails(examined, out);
   rope_values(examined, out);
   metadata_entries(examined, out);

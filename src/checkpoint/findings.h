@@ -28,7 +28,8 @@ struct Examined {
   const std::map<std::string, QuantTag>& tags;
 };
 
-// Reads scales, the rope table and a page at the end of each large tensor.
+// Reads scales, other plain tensors of up to 16 MiB, the rope table and a page at the end of each large
+// tensor.
 std::vector<Finding> find_suspicious(const Examined& examined);
 
 // The warnings that a run can afford to look for, of a checkpoint that loads: zeros at the end of tensors and

@@ -44,7 +44,7 @@ void bind_mxfp8(const LayerContext& context, LinearSource& source) {
   const io::TensorInfo& scale = context.companion(kScale);
   if (scale.dtype != DType::kU8) require_dtype(context, kScale, scale, DType::kF8E8M0);
   source.format = WeightFormat::kMxfp8;
-  source.scale = &checked_block_scales(context, source.n, round_up(source.k, kPadding) / kBlock, 0xFF, 0xFF);
+  source.scale = &checked_block_scales(context, source.n, round_up(source.k, kPadding) / kBlock, kE8M0Scales);
   source.pre_scale = checked_pre_scale(context, source.k);
   if (!context.tag->full_precision_matmul) source.activation = Activation::kMxfp8;
 }

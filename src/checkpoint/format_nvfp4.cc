@@ -54,7 +54,7 @@ void bind_nvfp4(const LayerContext& context, LinearSource& source) {
   const io::TensorInfo& scale = context.companion(kScale);
   if (scale.dtype != DType::kU8) require_dtype(context, kScale, scale, DType::kF8E4M3);
   source.format = WeightFormat::kNvfp4;
-  source.scale = &checked_block_scales(context, source.n, round_up(source.k, kPadding) / kBlock, 0x7F, 0x7F);
+  source.scale = &checked_block_scales(context, source.n, round_up(source.k, kPadding) / kBlock, kE4M3Scales);
   source.tensor_scale = scalar_scale(context, "weight_scale_2");
   source.input_scale = input_scale_or(context, 0.0f);
   source.pre_scale = checked_pre_scale(context, source.k);

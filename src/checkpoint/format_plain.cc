@@ -9,16 +9,17 @@ void bind_plain(const LayerContext& context, LinearSource& source) {
   switch (source.weight->dtype) {
     case DType::kBF16:
       source.format = WeightFormat::kBF16;
-      return;
+      break;
     case DType::kF16:
       source.format = WeightFormat::kF16;
-      return;
+      break;
     case DType::kF32:
       source.format = WeightFormat::kF32;
-      return;
+      break;
     default:
       refuse_layer(context, "weight", Status::kBadFile, "not a plain weight");
   }
+  if (source.weight->bytes() <= kCheckedBytes) require_finite(context, "weight", *source.weight);
 }
 
 }  // namespace h3s::checkpoint

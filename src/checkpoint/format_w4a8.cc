@@ -78,13 +78,9 @@ const io::TensorInfo& checked_relative_scales(const LayerContext& context, std::
   require_shape(context, kRelative, scale, {n, groups});
   if (scale.dtype != DType::kF32 && scale.dtype != DType::kU8)
     require_dtype(context, kRelative, scale, DType::kF8E4M3);
-  const std::byte* data = context.file->data(scale);
-  for (std::int64_t i = 0; i < scale.elements(); ++i) {
-    const float v = scale.dtype == DType::kF32 ? StoredLayer::scale_at(scale, data, i)
-                                               : e4m3_value(std::to_integer<std::uint8_t>(data[i]));
-    if (!std::isfinite(v))
-      refuse_layer(context, kRelative, Status::kBadFile, fmt::format("scale {} is {}", i, v));
-  }
+  refuse_problem(context, kRelative,
+                 scale.dtype == DType::kF32 ? scale_problem(*context.file, scale, true)
+                                            : scale_problem(*context.file, scale, kE4M3Scales));
   return scale;
 }
 
@@ -93,9 +89,7 @@ const io::TensorInfo* checked_codebook(const LayerContext& context) {
   if (codebook == nullptr) return nullptr;
   require_dtype(context, kCodebook, *codebook, DType::kF32);
   require_shape(context, kCodebook, *codebook, {kLevels});
-  for (std::int64_t i = 0; i < kLevels; ++i)
-    if (const float v = StoredLayer::scale_at(*codebook, context.file->data(*codebook), i); !std::isfinite(v))
-      refuse_layer(context, kCodebook, Status::kBadFile, fmt::format("level {} is {}", i, v));
+  require_finite(context, kCodebook, *codebook);
   return codebook;
 }
 

@@ -16,6 +16,7 @@
 #include "checkpoint/checkpoint.h"
 #include "checkpoint/parts.h"
 #include "checkpoint/tags.h"
+#include "checkpoint/value_checks.h"
 
 namespace h3s::checkpoint {
 
@@ -102,20 +103,20 @@ void require_shape(const LayerContext& context, std::string_view suffix, const i
 void refuse_island(const LayerContext& context);
 // The ConvRot group of the tag, or an error: a power of 4 that divides k.
 std::int64_t checked_rotate_group(const LayerContext& context, std::int64_t k);
-// F32 scales, 1 or n, every one finite and above 0.
+// Throws when a value of a plain tensor is not finite.
+void require_finite(const LayerContext& context, std::string_view suffix, const io::TensorInfo& info);
+// F32 scales, 1 or n, each one a size (value_checks.h).
 const io::TensorInfo& checked_row_scales(const LayerContext& context, std::string_view suffix,
                                          std::int64_t n);
-// The one value of an F32 scale, finite and above 0.
+// The one value of an F32 scale, checked likewise.
 float scalar_scale(const LayerContext& context, std::string_view suffix);
 // input_scale and pre_quant_scale, of the formats whose activations are quantised by the generic path.
 float input_scale_or(const LayerContext& context, float absent);
 const io::TensorInfo* checked_pre_scale(const LayerContext& context, std::int64_t k);
-// Scales of blocks of a weight, swizzled (swizzle.h), none of them `nan_code` once `mask` is applied.
+// Scales of blocks of a weight, swizzled (swizzle.h).
 const io::TensorInfo& checked_block_scales(const LayerContext& context, std::int64_t n, std::int64_t columns,
-                                           std::uint8_t mask, std::uint8_t nan_code);
-
-// Why the F32 scale tensor cannot be used: a value that is not finite and above zero. Empty when it can.
-// Reads the whole tensor.
-std::string scale_problem(const io::SafetensorsReader& file, const io::TensorInfo& scale);
+                                           const CodeScales& scales);
+// Throws when there is a `problem`.
+void refuse_problem(const LayerContext& context, std::string_view suffix, const std::string& problem);
 
 }  // namespace h3s::checkpoint

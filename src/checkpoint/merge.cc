@@ -8,11 +8,13 @@
 #include <vector>
 
 #include "base/error.h"
+#include "base/finite.h"
 #include "base/parallel.h"
 #include "checkpoint/draw.h"
 #include "checkpoint/encode.h"
 #include "checkpoint/formats.h"
 #include "checkpoint/quantize_w4a8.h"
+#include "io/json.h"
 
 namespace h3s::checkpoint {
 namespace {
@@ -126,9 +128,19 @@ void MergedLayer::for_merged_rows(std::int64_t begin, std::int64_t end, Fn fn) c
                                      round_to<BF16>(lora_.pairs[p].scale * round_to<BF16>(difference[c])));
       }
       std::transform(weight.begin(), weight.end(), merged.begin(), to_bf16);
+      check_merged(first + i, merged);
       fn(first + i, std::span<const BF16>(merged));
     }
   });
+}
+
+// There are no codes for anything else.
+void MergedLayer::check_merged(std::int64_t row, std::span<const BF16> merged) const {
+  if (find_non_finite(reinterpret_cast<const std::byte*>(merged.data()), DType::kBF16, std::ssize(merged)) >=
+      0)
+    fail(Status::kBadFile,
+         "{}: {}: row {} holds a value that is no finite number once LoRAs are merged into it",
+         checkpoint_.file().path(), io::printable(source_.key), row);
 }
 
 float MergedLayer::find_largest(int threads) const {

@@ -34,7 +34,8 @@ class MergedLayer {
 
   float tensor_scale() const { return tensor_scale_; }  // fp8, nvfp4
   // Rows [begin, end) of k elements each, as RowCodec decodes stored ones. Of codes: also the rows' scales. T
-  // is float or BF16, and so are the roundings inside.
+  // is float or BF16, and so are the roundings inside. Throws Error(kBadFile) for a merged value that is not
+  // finite.
   void codes(std::int64_t begin, std::int64_t end, std::int8_t* out, float* row_scales) const;
   void values(std::int64_t begin, std::int64_t end, BF16* out) const;
   template <typename T>
@@ -45,6 +46,7 @@ class MergedLayer {
   void for_merged_rows(std::int64_t begin, std::int64_t end, Fn fn) const;
   template <typename Decode>
   void decode(std::int64_t row, std::span<const BF16> merged, Decode decode) const;
+  void check_merged(std::int64_t row, std::span<const BF16> merged) const;
   float find_largest(int threads) const;
 
   const Checkpoint& checkpoint_;

@@ -11,8 +11,7 @@ namespace h3s::checkpoint {
 inline constexpr std::int64_t kW4A8Group = 16;
 
 // The format's fixed levels: nearly those that lose least on a normal distribution whose largest value is 1;
-// not symmetric. Stock fits levels of its own to weights whose rotated groups are far from normal; here these
-// always serve.
+// not symmetric. w4a8_levels.h says when others serve.
 inline constexpr std::array<float, 16> kW4A8Codebook{
     -0.980602f, -0.794529f, -0.638165f, -0.500986f, -0.377321f, -0.263187f, -0.155210f, -0.050720f,
     0.052541f,  0.156985f,  0.265284f,  0.379533f,  0.502636f,  0.638953f,  0.794876f,  0.980671f};

@@ -90,6 +90,7 @@ class Describer {
     report_.metadata = file_.metadata();
     attempt([&] { report_.prefix = detect_prefix(file_); });
     if (!report_.prefix) return;
+    tags_ = readable_tags(file_, *report_.prefix);
     attempt([&] { tags_ = read_tags(file_, *report_.prefix); });
     attempt([&] { report_.spec = detect_spec(file_, *report_.prefix, tags_); });
     report_.quantised = !tags_.empty();

@@ -68,6 +68,14 @@ QuantTag read_tag_tensor(const io::SafetensorsReader& file, const io::TensorInfo
   return parse_tag(io::parse_json_object(text, where), info.name, where);
 }
 
+// fn(layer, tensor)
+template <typename Fn>
+void for_tag_tensors(const io::SafetensorsReader& file, const std::string& prefix, Fn fn) {
+  for (const io::TensorInfo& info : file.tensors())
+    if (info.name.starts_with(prefix) && info.name.ends_with(kTagSuffix))
+      fn(info.name.substr(0, info.name.size() - std::string_view(kTagSuffix).size()), info);
+}
+
 // Metadata names layers with or without the prefix; the tensor decides which.
 std::string full_layer_name(const io::SafetensorsReader& file, const std::string& prefix,
                             const std::string& layer) {
@@ -132,13 +140,23 @@ void add_legacy_tags(const io::SafetensorsReader& file, const std::string& prefi
 
 std::map<std::string, QuantTag> read_tags(const io::SafetensorsReader& file, const std::string& prefix) {
   std::map<std::string, QuantTag> tags;
-  for (const io::TensorInfo& info : file.tensors()) {
-    if (!info.name.starts_with(prefix) || !info.name.ends_with(kTagSuffix)) continue;
-    const std::string layer = info.name.substr(0, info.name.size() - std::string_view(kTagSuffix).size());
+  for_tag_tensors(file, prefix, [&](const std::string& layer, const io::TensorInfo& info) {
     tags.emplace(layer, read_tag_tensor(file, info));
-  }
+  });
   add_metadata_tags(file, prefix, tags);
   add_legacy_tags(file, prefix, tags);
+  return tags;
+}
+
+std::map<std::string, QuantTag> readable_tags(const io::SafetensorsReader& file, const std::string& prefix) {
+  std::map<std::string, QuantTag> tags;
+  for_tag_tensors(file, prefix, [&](const std::string& layer, const io::TensorInfo& info) {
+    QuantTag& tag = tags[layer] = {.key = info.name, .format = kBrokenTag};
+    try {
+      tag = read_tag_tensor(file, info);
+    } catch (const Error&) {
+    }
+  });
   return tags;
 }
 

@@ -36,6 +36,10 @@ struct QuantTag {
 // contradicts the other source.
 std::map<std::string, QuantTag> read_tags(const io::SafetensorsReader& file, const std::string& prefix);
 
+// Of a file whose tags read_tags() refuses: those of tensors, a broken one with kBrokenTag for a format.
+inline constexpr const char* kBrokenTag = "broken tag";
+std::map<std::string, QuantTag> readable_tags(const io::SafetensorsReader& file, const std::string& prefix);
+
 // The tag as the text of a `.comfy_quant` tensor.
 std::string tag_text(const QuantTag& tag);
 

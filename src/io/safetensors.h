@@ -2,6 +2,7 @@
 #pragma once
 
 #include <cstdint>
+#include <functional>
 #include <map>
 #include <memory>
 #include <optional>
@@ -49,6 +50,8 @@ class SafetensorsReader {
 
   const std::string& path() const;
   bool has_data() const;
+  // Paths of the files it is read from: the shards, after them their index. None without data.
+  std::vector<std::string> files() const;
   std::uint64_t file_bytes() const;
   std::uint64_t trailing_bytes() const;
   const std::vector<TensorInfo>& tensors() const;              // in the order of their data; files by name
@@ -82,7 +85,8 @@ class SafetensorsWriter {
   SafetensorsWriter& operator=(const SafetensorsWriter&) = delete;
 
   void write(const void* data, std::uint64_t bytes);
-  void finish();
+  // `check` is given the whole file under its temporary name; when it throws, nothing appears or is replaced.
+  void finish(const std::function<void(const std::string& path)>& check = nullptr);
 
  private:
   struct Impl;

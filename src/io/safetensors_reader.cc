@@ -133,6 +133,7 @@ void add_shard(const std::string& path, const std::map<std::string, std::string>
 struct SafetensorsReader::Impl {
   std::string path;
   std::vector<std::unique_ptr<Shard>> shards;  // in the order of their data; empty: a table of tensors alone
+  std::vector<std::string> files;
   Header header;
 };
 
@@ -143,6 +144,7 @@ SafetensorsReader SafetensorsReader::open(const std::string& path, const ReadOpt
     open_index(path, options, *impl);
   } else {
     impl->shards.push_back(std::make_unique<Shard>(path));
+    impl->files.push_back(path);
     impl->header = open_shard(path, options, *impl->shards.front());
   }
   SafetensorsReader reader;
@@ -160,7 +162,9 @@ void SafetensorsReader::open_index(const std::string& path, const ReadOptions& o
     shard->base = impl.header.data_bytes;
     add_shard(path, index, name, open_shard(folder + name, options, *shard), impl.header);
     impl.shards.push_back(std::move(shard));
+    impl.files.push_back(folder + name);
   }
+  impl.files.push_back(path);
   impl.header.by_name = sorted_by_name(impl.header.tensors);
   if (impl.header.tensors.size() == index.size()) return;
   for (const auto& [key, name] : index)
@@ -192,6 +196,10 @@ bool SafetensorsReader::has_data() const {
 
 const std::string& SafetensorsReader::path() const {
   return impl_->path;
+}
+
+std::vector<std::string> SafetensorsReader::files() const {
+  return impl_->files;
 }
 
 std::uint64_t SafetensorsReader::file_bytes() const {

@@ -82,10 +82,11 @@ void SafetensorsWriter::write(const void* data, std::uint64_t bytes) {
   impl_->written_bytes += bytes;
 }
 
-void SafetensorsWriter::finish() {
+void SafetensorsWriter::finish(const std::function<void(const std::string& path)>& check) {
   if (impl_->written_bytes != impl_->declared_bytes)
     fail(Status::kInvalidArgument, "{}: finish: {} bytes were declared, {} written", impl_->path,
          impl_->declared_bytes, impl_->written_bytes);
+  if (check) check(impl_->file.temporary_path());
   impl_->file.commit();
 }
 

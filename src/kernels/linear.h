@@ -64,6 +64,7 @@ enum class RowCode { kInt8, kInt4 };
 //   code = clamp(rne(bf16(bf16(v) / d)), -128, 127).
 // Rotation: stages of stride 1, 4, 16, ... up to rotate_group / 4; with s = x0 + x1, d = x0 - x1, e = x2 -
 // x3, f = x2 + x3 each stage gives (s + e, s - e, d + f, f - d), every value halved.
+// A row in which a v is NaN: s is NaN, so that every product with it is, and the codes are 0.
 // kInt4: the same stages with every sum, difference and half rounded to the type of x; a = max(max |v|,
 //   1e-10), s = a / 7, code = clamp(rne(v * (1 / s)), -7, 7), each operation one float rounding.
 struct QuantizeRowsArgs {

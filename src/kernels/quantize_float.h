@@ -24,7 +24,8 @@ enum class FloatCode { kE4M3, kE5M2, kMxfp8, kNvfp4 };
 //   kNvfp4         g = scale, or when that is 0: g = peak * f(1/2688) rounded to the type of x;
 //                  per block of 16 columns, a = max |v|: s = rne_e4m3(min((a / 6) / g, 448));
 //                  y = rne_e2m1(v * (1 / (s * g))) * s, 0 where s or g is; row_scale = g * weight_scale
-// The last block of a row may be short. Finite values only.
+// The last block of a row may be short. A NaN gives NaN: y of its column, or (kNvfp4) of its block, or with g
+// from a peak that is NaN row_scale.
 struct QuantizeFloatArgs {
   const void* x = nullptr;  // [m, k], bf16 or f32, row stride x_stride elements
   DType x_dtype = DType::kBF16;
@@ -39,8 +40,8 @@ struct QuantizeFloatArgs {
   std::int64_t m = 0, k = 0;
 };
 
-// peak = max |v| over the rows, v as above, and over the value peak had before unless `first`. The order of
-// calls does not matter: any chunking of a tensor gives the same bits.
+// peak = max |v| over the rows, v as above, NaN if one is, and over the value peak had before unless `first`.
+// The order of calls does not matter: any chunking of a tensor gives the same bits.
 struct AbsMaxArgs {
   const void* x = nullptr;  // [m, k], bf16 or f32, row stride x_stride elements
   DType x_dtype = DType::kBF16;

@@ -3,6 +3,7 @@
 #include <algorithm>
 #include <cstring>
 
+#include "base/finite.h"
 #include "io/json.h"
 #include "sample/widen.h"
 

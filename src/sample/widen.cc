@@ -1,8 +1,5 @@
 #include "sample/widen.h"
 
-#include <algorithm>
-#include <array>
-#include <cmath>
 #include <cstring>
 
 #include "base/error.h"
@@ -38,18 +35,6 @@ void widen(const std::byte* data, DType dtype, std::int64_t first, std::int64_t 
     default:
       fail(Status::kInternal, "[widen] no float32 values in {}", dtype_name(dtype));
   }
-}
-
-std::int64_t find_non_finite(const std::byte* data, DType dtype, std::int64_t n) {
-  std::array<float, 1024> piece;
-  const auto piece_size = static_cast<std::int64_t>(piece.size());
-  for (std::int64_t first = 0; first < n; first += piece_size) {
-    const std::int64_t last = std::min(first + piece_size, n);
-    widen(data, dtype, first, last, piece.data());
-    for (std::int64_t i = first; i < last; ++i)
-      if (!std::isfinite(piece[static_cast<std::size_t>(i - first)])) return i;
-  }
-  return -1;
 }
 
 }  // namespace h3s::sample

@@ -14,7 +14,4 @@ bool is_widenable(DType dtype);
 // Elements [first, last) of `data` into out[last - first], exactly. `data` may be unaligned.
 void widen(const std::byte* data, DType dtype, std::int64_t first, std::int64_t last, float* out);
 
-// Index of the first NaN or infinity among n elements, or -1. Reads in small pieces.
-std::int64_t find_non_finite(const std::byte* data, DType dtype, std::int64_t n);
-
 }  // namespace h3s::sample

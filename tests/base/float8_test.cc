@@ -4,6 +4,9 @@
 #include <gtest/gtest.h>
 
 #include <algorithm>
+#include <bit>
+#include <cmath>
+#include <limits>
 #include <vector>
 
 namespace h3s {
@@ -62,6 +65,19 @@ TEST(Float8, ChecksOfTheFormat) {
   EXPECT_EQ(e2m1_value(0xA), -1.0f);
   EXPECT_EQ(e8m0_value(121), 0x1p-6f);
   EXPECT_EQ(e8m0_value(0), 0x1p-127f);
+}
+
+// Of any payload: rounding its bits as if it were a number would carry into the sign.
+TEST(Float8, NanIsRoundedToNan) {
+  for (const std::uint32_t bits : {0x7FC00000u, 0xFFC00000u, 0x7FFFFFFFu, 0xFFFFFFFFu, 0x7F800001u}) {
+    const float nan = std::bit_cast<float>(bits);
+    EXPECT_TRUE(std::isnan(round_small<E4M3>(nan)) && std::isnan(round_small<E5M2>(nan)) &&
+                std::isnan(round_small<E2M1>(nan)))
+        << bits;
+  }
+  const float inf = std::numeric_limits<float>::infinity();
+  EXPECT_EQ(round_small<E4M3>(inf), 448.0f);
+  EXPECT_EQ(round_small<E2M1>(-inf), -6.0f);
 }
 
 TEST(Float8, CodesThatAreNoNumbers) {

@@ -2,9 +2,11 @@
 // structural is wrong warned of, in one line that names file, key and reason.
 #include <gtest/gtest.h>
 
+#include <cstring>
 #include <functional>
 #include <limits>
 
+#include "base/float16.h"
 #include "checkpoint/checkpoint.h"
 #include "checkpoint/report.h"
 #include "checkpoint/synth.h"
@@ -88,6 +90,15 @@ std::function<std::string()> tagged(const std::string& tag, DType dtype = DType:
 std::function<std::string()> added(const std::string& key, DType dtype,
                                    const std::vector<std::int64_t>& shape) {
   return reshaped(kBF16, key, dtype, shape);
+}
+
+// An int8 file whose out_proj is W4A4: the other layers are too narrow for it.
+std::function<std::string()> w4a4(float scale) {
+  return model(kInt8Tensorwise, [=](ModelFile& file) {
+    file.set(kOut + ".weight", DType::kI8, {32, 64}, "");
+    file.set_floats(kOut + ".weight_scale", {1}, {scale});
+    file.set_text(kOut + ".comfy_quant", R"({"format":"convrot_w4a4","convrot_groupsize":64})");
+  });
 }
 
 constexpr Status kBad = Status::kBadFile, kNo = Status::kUnsupported;
@@ -241,6 +252,10 @@ std::vector<Broken> scales() {
        kBad,
        {scale, "scale 0 is inf"},
        floats(kInt8Tensorwise, scale, {32, 1}, kInf)},
+      {"int8 scale under which weights overflow",
+       kBad,
+       {scale, "scale 0 is 1e+15", "at most"},
+       floats(kInt8Tensorwise, scale, {}, 1e15f)},
       {"fp8 without scale", kBad, {scale, "missing"}, without(kFloat8E4M3, scale)},
       {"fp8 scale of zero", kBad, {scale, "scale 0 is 0"}, floats(kFloat8E5M2, scale, {}, 0)},
       {"fp8 with a scale a row", kBad, {scale, "expected 1"}, floats(kFloat8E4M3, scale, {32, 1}, 0.5f)},
@@ -249,7 +264,11 @@ std::vector<Broken> scales() {
        {kOut + ".input_scale", "scale 0 is nan"},
        floats(kFloat8E4M3, kOut + ".input_scale", {}, kNan)},
       {"mxfp8 without scale", kBad, {scale, "missing"}, without(kMxfp8, scale)},
-      {"mxfp8 scale that is NaN", kBad, {scale, "scale 7 is NaN"}, byte(kMxfp8, scale, 7, '\xFF')},
+      {"mxfp8 scale that is NaN", kBad, {scale, "scale 7 is nan"}, byte(kMxfp8, scale, 7, '\xFF')},
+      {"mxfp8 scale under which weights overflow",
+       kBad,
+       {scale, "scale 7 is 5.6", "at most"},
+       byte(kMxfp8, scale, 7, '\xB0')},
       {"mxfp8 scales not swizzled",
        kBad,
        {scale, "shape must be [128,4]"},
@@ -260,7 +279,12 @@ std::vector<Broken> scales() {
        kBad,
        {scale + "_2", "scale 0 is 0"},
        floats(kNvfp4, scale + "_2", {}, 0)},
-      {"nvfp4 block scale that is NaN", kBad, {scale, "scale 5 is NaN"}, byte(kNvfp4, scale, 5, '\x7F')},
+      {"nvfp4 block scale that is NaN", kBad, {scale, "scale 5 is nan"}, byte(kNvfp4, scale, 5, '\x7F')},
+      {"nvfp4 block scale below zero", kBad, {scale, "scale 5 is -1"}, byte(kNvfp4, scale, 5, '\xB8')},
+      {"nvfp4 input scale without end",
+       kBad,
+       {kOut + ".input_scale", "scale 0 is inf"},
+       floats(kNvfp4, kOut + ".input_scale", {}, kInf)},
       {"nvfp4 block scales not swizzled",
        kBad,
        {scale, "shape must be [128,8]"},
@@ -269,6 +293,8 @@ std::vector<Broken> scales() {
        kBad,
        {kOut + ".pre_quant_scale", "shape must be [128]"},
        reshaped(kNvfp4, kOut + ".pre_quant_scale", DType::kBF16, {64})},
+      {"W4A4 scale of zero", kBad, {scale, "scale 0 is 0"}, w4a4(0)},
+      {"W4A4 scale that is NaN", kBad, {scale, "scale 0 is nan"}, w4a4(kNan)},
       {"W4A8 without group scales",
        kBad,
        {kOut + ".weight_s_rel", "missing"},
@@ -281,13 +307,21 @@ std::vector<Broken> scales() {
        kBad,
        {kOut + ".weight_s_rel", "scale 3 is"},
        byte(kAsymW4A8, kOut + ".weight_s_rel", 3, '\x7F')},
+      {"W4A8 group scale below zero",
+       kBad,
+       {kOut + ".weight_s_rel", "scale 3 is -1"},
+       byte(kAsymW4A8, kOut + ".weight_s_rel", 3, '\xB8')},
+      {"W4A8 group scale in float32 below zero",
+       kBad,
+       {kOut + ".weight_s_rel", "scale 0 is -1", "at least 0"},
+       floats(kAsymW4A8, kOut + ".weight_s_rel", {32, 8}, -1)},
       {"W4A8 row scale of zero",
        kBad,
        {kOut + ".weight_s_channel", "scale 0 is 0"},
        floats(kAsymW4A8, kOut + ".weight_s_channel", {32}, 0)},
       {"W4A8 level that is no number",
        kBad,
-       {kOut + ".weight_codebook", "level 0 is inf"},
+       {kOut + ".weight_codebook", "value 0 is inf"},
        floats(kAsymW4A8, kOut + ".weight_codebook", {16}, kInf)},
       {"packed weight of the wrong width",
        kBad,
@@ -297,6 +331,72 @@ std::vector<Broken> scales() {
        kBad,
        {kOut + ".weight", "shape must be [32,64], got [32,32]"},
        reshaped(kNvfp4, kOut + ".weight", DType::kU8, {32, 32})},
+  };
+}
+
+// A value in the middle of a tensor of numbers.
+std::function<std::string()> spoilt(WeightFormat format, const std::string& key, float value,
+                                    Form form = Form::kCurve) {
+  return [=] {
+    ModelFile file(form, format);
+    const io::TensorDecl decl = file.decl(key);
+    std::string bytes = file.bytes(key);
+    const std::size_t size = dtype_size(decl.dtype), at = bytes.size() / size / 2 * size;
+    const std::uint16_t narrow = decl.dtype == DType::kF16 ? to_f16(value).bits : to_bf16(value).bits;
+    std::memcpy(bytes.data() + at, size == 4 ? static_cast<const void*>(&value) : &narrow, size);
+    file.set(key, decl.dtype, decl.shape, bytes);
+    return whole(file);
+  };
+}
+
+// What a quantiser of activations would make finite numbers of.
+std::vector<Broken> values() {
+  const std::string adaln = "blocks.1.adaln_proj.linear";
+  return {
+      {"norm",
+       kBad,
+       {"blocks.2.norm1.weight", "value 16 is nan"},
+       spoilt(kInt8Tensorwise, "blocks.2.norm1.weight", kNan)},
+      {"head norm",
+       kBad,
+       {"blocks.0.attn.q_norm.weight", "value 64 is inf"},
+       spoilt(kAsymW4A8, "blocks.0.attn.q_norm.weight", kInf)},
+      {"norm of the refiner",
+       kBad,
+       {"token_refiner.blocks.0.norm2.weight", "is nan"},
+       spoilt(kFloat8E4M3, "token_refiner.blocks.0.norm2.weight", kNan)},
+      {"last norm",
+       kBad,
+       {"final_layer.norm.weight", "is -inf"},
+       spoilt(kNvfp4, "final_layer.norm.weight", -kInf)},
+      {"modulation", kBad, {adaln + ".weight", "is nan"}, spoilt(kAsymW4A8, adaln + ".weight", kNan)},
+      {"bias of a modulation", kBad, {adaln + ".bias", "is nan"}, spoilt(kMxfp8, adaln + ".bias", kNan)},
+      {"bias of an island",
+       kBad,
+       {"video_patch_proj.bias", "is nan"},
+       spoilt(kInt8Tensorwise, "video_patch_proj.bias", kNan)},
+      {"output head",
+       kBad,
+       {"final_layer.audio_out.weight", "is inf"},
+       spoilt(kFloat8E5M2, "final_layer.audio_out.weight", kInf)},
+      {"text projection",
+       kBad,
+       {"condition_proj.weight", "is nan"},
+       spoilt(kNvfp4, "condition_proj.weight", kNan)},
+      {"time embedder",
+       kBad,
+       {"time_embedder.proj_in.weight", "is nan"},
+       spoilt(kInt8Tensorwise, "time_embedder.proj_in.weight", kNan, Form::kFull)},
+      {"table of the curve",
+       kBad,
+       {"adaln_t_table", "value 20 is inf"},
+       spoilt(kInt8Tensorwise, "adaln_t_table", kInf)},
+      {"rope", kBad, {"rope.inv_freq", "value 8 is nan"}, spoilt(kInt8Tensorwise, "rope.inv_freq", kNan)},
+      {"plain weight of a block", kBad, {kQkv + ".weight", "is nan"}, spoilt(kBF16, kQkv + ".weight", kNan)},
+      {"factors of an input",
+       kBad,
+       {kOut + ".pre_quant_scale", "value 0 is nan"},
+       floats(kNvfp4, kOut + ".pre_quant_scale", {128}, kNan)},
   };
 }
 
@@ -377,6 +477,9 @@ TEST(BrokenFiles, Tags) {
 }
 TEST(BrokenFiles, Scales) {
   expect_all_refused(scales());
+}
+TEST(BrokenFiles, Values) {
+  expect_all_refused(values());
 }
 TEST(BrokenFiles, Networks) {
   expect_all_refused(network());

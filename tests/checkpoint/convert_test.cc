@@ -9,6 +9,8 @@
 #include <limits>
 
 #include "checkpoint/parts.h"
+#include "checkpoint/quantize_int8.h"
+#include "checkpoint/quantize_w4a8.h"
 #include "checkpoint/synth.h"
 #include "checkpoint/weight_rows.h"
 #include "file_fixtures.h"
@@ -114,6 +116,32 @@ TEST_F(Convert, BytesDoNotDependOnThreads) {
       if (first.empty()) first = bytes;
       EXPECT_TRUE(bytes == first) << weight_format_name(format) << ", " << threads << " threads";
     }
+  }
+}
+
+// One layer of eight has, rotated, one large value in each group of 16 and small ones beside it.
+TEST_F(Convert, HeavyTailsGetLevelsOfTheirOwn) {
+  ModelFile file(io::SafetensorsReader::open(synth("source", kBF16)));
+  std::vector<float> values;
+  for (int i = 0; i < 768 * 128; ++i)
+    values.push_back(i % 16 == 3 ? 1.0f : 0.01f * static_cast<float>(i % 7 - 3));
+  rotate_row(values, 64);
+  file.set_floats(kQkv + ".weight", {768, 128}, values);
+  const std::string path = write("tails", file);
+  std::string first;
+  for (const int threads : {1, 3}) {
+    const Checkpoint made = convert(path, {.rules = block_rules(kAsymW4A8), .threads = threads});
+    EXPECT_EQ(summary_.fitted, 1);
+    const auto levels_of = [&](const std::string& layer) {
+      return std::string(reinterpret_cast<const char*>(made.data(*made.linear(layer).codebook)),
+                         16 * sizeof(float));
+    };
+    const std::string fixed(reinterpret_cast<const char*>(kW4A8Codebook.data()), 16 * sizeof(float));
+    EXPECT_EQ(levels_of("blocks.0.attn.qkv_proj"), fixed);
+    EXPECT_NE(levels_of(kQkv), fixed);
+    const std::string bytes = read_file(directory_.file("converted"));
+    if (first.empty()) first = bytes;
+    EXPECT_TRUE(bytes == first);
   }
 }
 
@@ -362,16 +390,21 @@ TEST_F(Convert, RulesThatCannotBeFollowed) {
 
 // ---- weights that cannot be stored ----
 
+// Codes are the only matrices of this size that are not looked at when a file is opened.
 TEST_F(Convert, WeightsThatAreNoNumbers) {
-  for (const float bad : {std::numeric_limits<float>::quiet_NaN(), std::numeric_limits<float>::infinity()}) {
-    ModelFile file(io::SafetensorsReader::open(synth("source", kBF16)));
-    std::vector<float> values(768 * 128, 0.5f);
-    values[130 * 128 + 3] = bad;
-    file.set_floats(kQkv + ".weight", {768, 128}, values);
+  for (const char bad : {'\x7C', '\x7D'}) {  // of e5m2: infinity, NaN
+    ModelFile file(io::SafetensorsReader::open(synth("source", kFloat8E5M2)));
+    std::string codes = file.bytes(kQkv + ".weight");
+    codes[130 * 128 + 3] = bad;
+    file.set(kQkv + ".weight", DType::kF8E5M2, {768, 128}, codes);
     const std::string path = write("source", file);
     for (const WeightFormat format : kQuantised)
+      if (format != kFloat8E5M2)
+        refused(path, {.rules = block_rules(format)}, Status::kBadFile,
+                {kQkv + ".weight", "row 130 holds a value that is no finite number"});
+    for (const WeightFormat format : {kBF16, kF16, kF32})
       refused(path, {.rules = block_rules(format)}, Status::kBadFile,
-              {kQkv + ".weight", "row 130 holds a value that is no finite number"});
+              {kQkv + ".weight", bad == '\x7C' ? "holds inf" : "holds nan"});
   }
 }
 
@@ -396,7 +429,32 @@ TEST_F(Convert, NumbersTooLargeForFp16) {
   ModelFile file(io::SafetensorsReader::open(synth("source", kBF16)));
   file.set_floats(kQkv + ".weight", {768, 128}, std::vector<float>(768 * 128, 70000.0f));
   refused(write("source", file), {.rules = {{kQkv, kF16}}}, Status::kBadFile,
-          {kQkv + ".weight", "70000 is too large for fp16"});
+          {kQkv + ".weight", "70000 is too large for F16"});
+}
+
+TEST_F(Convert, NumbersTooLargeForBf16) {
+  ModelFile file(io::SafetensorsReader::open(synth("source", kBF16)));
+  file.set_floats(kQkv + ".weight", {768, 128}, std::vector<float>(768 * 128, 3.4e38f));
+  refused(write("source", file), {.rules = {{kQkv, kBF16}}}, Status::kBadFile,
+          {kQkv + ".weight", "3.4e+38 is too large for BF16"});
+}
+
+// A file that would not load is not left: weights that are finite, under a scale that is no scale.
+TEST_F(Convert, WeightsTooLargeForAScale) {
+  ModelFile file(io::SafetensorsReader::open(synth("source", kBF16)));
+  file.set_floats(kQkv + ".weight", {768, 128}, std::vector<float>(768 * 128, 1e30f));
+  refused(write("source", file), {.rules = block_rules(kInt8Tensorwise)}, Status::kBadFile,
+          {"refused: what was made would not load", kQkv + ".weight_scale", "at most 2.81475e+14"});
+}
+
+// The bias of a layer goes with its weight.
+TEST_F(Convert, BiasesTooLargeForFp16) {
+  ModelFile file(io::SafetensorsReader::open(synth("source", kBF16)));
+  const std::string layer = "blocks.0.adaln_proj.linear";
+  const auto& shape = file.decl(layer + ".bias").shape;
+  file.set_floats(layer + ".bias", shape, std::vector<float>(static_cast<std::size_t>(shape[0]), -1e5f));
+  refused(write("source", file), {.rules = {{layer, kF16}}}, Status::kBadFile,
+          {layer + ".bias", "-100000 is too large for F16"});
 }
 
 TEST_F(Convert, ScaledInputsStayInTheirFormat) {

@@ -428,13 +428,14 @@ TEST_F(FormatFiles, ScalesThatAreNoScales) {
   const std::string nan = float_bytes({std::numeric_limits<float>::quiet_NaN()}), zero = float_bytes({0.0f});
   bad(changed(WeightFormat::kFloat8E4M3, "weight_scale", 0, nan), {kOut + ".weight_scale", "scale 0 is nan"});
   bad(changed(WeightFormat::kNvfp4, "weight_scale_2", 0, zero), {kOut + ".weight_scale_2", "scale 0 is 0"});
-  bad(changed(WeightFormat::kNvfp4, "weight_scale", 5, "\x7F"), {kOut + ".weight_scale", "scale 5 is NaN"});
-  bad(changed(WeightFormat::kNvfp4, "weight_scale", 6, "\xFF"), {kOut + ".weight_scale", "scale 6 is NaN"});
-  bad(changed(WeightFormat::kMxfp8, "weight_scale", 7, "\xFF"), {kOut + ".weight_scale", "scale 7 is NaN"});
+  bad(changed(WeightFormat::kNvfp4, "weight_scale", 5, "\x7F"), {kOut + ".weight_scale", "scale 5 is nan"});
+  bad(changed(WeightFormat::kNvfp4, "weight_scale", 6, "\xFF"), {kOut + ".weight_scale", "scale 6 is nan"});
+  bad(changed(WeightFormat::kMxfp8, "weight_scale", 7, "\xFF"), {kOut + ".weight_scale", "scale 7 is nan"});
   bad(changed(WeightFormat::kAsymW4A8, "weight_s_rel", 9, "\xFF"), {kOut + ".weight_s_rel", "scale 9 is"});
   bad(changed(WeightFormat::kAsymW4A8, "weight_s_channel", 4, zero),
       {kOut + ".weight_s_channel", "scale 1 is 0"});
-  bad(changed(WeightFormat::kAsymW4A8, "weight_codebook", 8, nan), {kOut + ".weight_codebook", "level 2 is"});
+  bad(changed(WeightFormat::kAsymW4A8, "weight_codebook", 8, nan),
+      {kOut + ".weight_codebook", "value 2 is nan"});
   ModelFile input(Form::kCurve, WeightFormat::kNvfp4);
   input.set_floats(kOut + ".input_scale", {}, {-1.0f});
   bad(input, {kOut + ".input_scale", "scale 0 is -1"});

@@ -3,6 +3,8 @@
 
 #include <gtest/gtest.h>
 
+#include <limits>
+
 #include <algorithm>
 
 #include "file_fixtures.h"
@@ -85,6 +87,30 @@ TEST_F(Inspect, AFormatThatCannotRunIsDescribed) {
   ASSERT_NE(find(r, "qkv", "awq_w4a16"), nullptr);
   EXPECT_EQ(find(r, "qkv", "awq_w4a16")->count, 1);
   EXPECT_EQ(find(r, "qkv", "int8_tensorwise")->count, 2);
+}
+
+// As the zeros of an interrupted download are one: the other layers are still what they are.
+TEST_F(Inspect, ABrokenTagIsNotThatOfOtherLayers) {
+  ModelFile file(Form::kCurve, kInt8);
+  file.set("blocks.1.attn.qkv_proj.comfy_quant", DType::kU8, {27}, std::string(27, '\0'));
+  const Report r = report(file);
+  EXPECT_NE(r.refusal.value_or("").find("NUL"), std::string::npos);
+  EXPECT_EQ(find(r, "qkv", "int8_tensorwise")->count, 2);
+  ASSERT_NE(find(r, "qkv", "broken tag"), nullptr);
+  EXPECT_EQ(findings(r, "unknown keys"), 0u);
+  EXPECT_TRUE(r.quantised);
+}
+
+// Every key is named, not the first alone.
+TEST_F(Inspect, ValuesThatAreNoNumbers) {
+  ModelFile file(Form::kCurve, kInt8);
+  const float nan = std::numeric_limits<float>::quiet_NaN();
+  file.set_floats("blocks.2.norm1.weight", {32}, std::vector<float>(32, nan));
+  file.set_floats("final_layer.norm.weight", {32}, std::vector<float>(32, nan));
+  const Report r = report(file);
+  EXPECT_NE(r.refusal.value_or("").find("blocks.2.norm1.weight: value 0 is nan"), std::string::npos);
+  EXPECT_EQ(findings(r, "2 tensors hold NaN or infinity: blocks.2.norm1.weight, final_layer.norm.weight"),
+            1u);
 }
 
 TEST_F(Inspect, SuspiciousThings) {

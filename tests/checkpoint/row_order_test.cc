@@ -171,12 +171,14 @@ TEST_F(RowOrders, FewHeadsAndFewRowsTellNothing) {
 // Zeros, as in a file that was not fetched whole, and values that are no numbers are no reason either.
 TEST_F(RowOrders, DamagedWeights) {
   const std::string path = write({});
-  for (const char* layer : {"blocks.0.attn.qkv_proj.weight", "blocks.0.mlp.fc1.weight"}) {
+  for (const std::string layer : {"blocks.0.attn.qkv_proj", "blocks.0.mlp.fc1"}) {
     ModelFile file(io::SafetensorsReader::open(path));
-    const auto decl = file.decl(layer);
-    file.set(layer, decl.dtype, decl.shape, "");
+    const auto decl = file.decl(layer + ".weight");
+    file.set(layer + ".weight", decl.dtype, decl.shape, "");
     file.write(directory_.file("zeros"));
-    file.set(layer, decl.dtype, decl.shape, std::string(4 * 256 * 1024, '\xFF'));
+    file.set(layer + ".weight", DType::kF8E4M3, decl.shape, std::string(4 * 256 * 1024, '\x7F'));
+    file.set_floats(layer + ".weight_scale", {}, {0.01f});
+    file.set_text(layer + ".comfy_quant", R"({"format":"float8_e4m3fn"})");
     file.write(directory_.file("nan"));
     for (const char* name : {"zeros", "nan"}) {
       EXPECT_NE(qkv(directory_.file(name)).order, RowOrder::kOther) << name;

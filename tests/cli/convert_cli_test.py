@@ -4,6 +4,7 @@ import json
 import os
 import pathlib
 import resource
+import shutil
 import signal
 import subprocess
 import time
@@ -67,10 +68,59 @@ class Conversions(Converter):
         self.assertEqual(self.convert("kept.safetensors", "--format", "int8", "--force").returncode, 0)
         self.assertEqual(h3stream("inspect", output).returncode, 0)
         self.assert_refused(self.convert("plain.safetensors", "--format", "int8", "--force"), BAD_INPUT, "reads it")
+        self.assert_refused(self.convert("new.index.json", "--format", "int8"), BAD_INPUT, "that of an index")
         before = self.files()
         dry = self.convert("dry.safetensors", "--format", "int8", "--dry-run")
         self.assertIn("not written", dry.stdout)
         self.assertEqual(self.files(), before)
+
+    def test_shards_are_never_replaced(self):
+        header, data = read_header(self.plain)
+        header.pop("__metadata__", None)
+        folder = self.folder / "shards"
+        folder.mkdir()
+        index, names = {}, ("part-1.safetensors", "part-2.safetensors")
+        for name, keys in zip(names, (sorted(header)[::2], sorted(header)[1::2])):
+            part, bytes_ = {}, b""
+            for key in keys:
+                begin, end = header[key]["data_offsets"]
+                part[key] = {**header[key], "data_offsets": [len(bytes_), len(bytes_) + end - begin]}
+                bytes_ += data[begin:end]
+                index[key] = name
+            write_file(folder / name, part, bytes_)
+        model = folder / "model.safetensors.index.json"
+        model.write_text(json.dumps({"weight_map": index}))
+        (folder / "link.safetensors").symlink_to(folder / names[0])
+        held = {path: path.read_bytes() for path in folder.iterdir()}
+        for name in (*names, "link.safetensors"):  # of what is read
+            self.assert_refused(self.convert(f"shards/{name}", "--format", "int8", "--force", model=model), BAD_INPUT,
+                                name, "reads it")
+        self.assert_refused(self.convert(f"shards/{names[1]}", "--format", "int8", "--force"), BAD_INPUT,  # of another
+                            names[1], "a part of", model)
+        self.assertEqual({path: path.read_bytes() for path in folder.iterdir()}, held)
+        result = self.convert("shards/new.safetensors", "--format", "int8", model=model)
+        self.assertEqual(result.returncode, 0, result.stderr)
+        shutil.rmtree(folder)
+
+    def test_a_failed_conversion_keeps_what_was_there(self):
+        output = self.folder / "mine.safetensors"
+        output.write_text("mine")
+        bad = self.folder / "bad.safetensors"
+        self.assertEqual(h3stream("synth", "--preset", "tiny", "--format", "float8_e4m3fn", "-o", bad).returncode, 0)
+        header, data = read_header(bad)
+        end = header["blocks.2.mlp.fc2.weight"]["data_offsets"][1]  # the last linear that is written
+        write_file(bad, header, data[:end - 1] + b"\x7f" + data[end:])
+        before = self.files()
+        self.assert_refused(self.convert(output.name, "--format", "int8", "--force", model=bad), BAD_INPUT,
+                            "blocks.2.mlp.fc2.weight", "no finite number")
+
+        def limit():
+            resource.setrlimit(resource.RLIMIT_FSIZE, (MIB, MIB))
+        self.assert_refused(self.convert(output.name, "--format", "int8", "--force", preexec_fn=limit,
+                                         restore_signals=False), IO_ERROR, output)
+        self.assertEqual(output.read_text(), "mine")
+        self.assertEqual(self.files(), before)
+        output.unlink(), bad.unlink()
 
     def test_refusals(self):
         before = self.files()
@@ -145,7 +195,7 @@ class LargeConversions(Converter):
             bytes_ = (24 + 2 * 5) * MIB  # anonymous memory, stacks included
             resource.setrlimit(resource.RLIMIT_DATA, (bytes_, bytes_))
         self.assertGreater(self.plain.stat().st_size, 8 * 34 * MIB)
-        for extra in (["--format", "int8"], ["--format", "nvfp4"], ["--format", "fp32"]):
+        for extra in (["--format", "int8"], ["--format", "nvfp4"], ["--format", "asym_w4a8_int8"], ["--format", "fp32"]):
             result = self.convert("bounded.safetensors", *extra, "--threads", 2, "--force", preexec_fn=limit)
             self.assertEqual(result.returncode, 0, result.stderr)
         (self.folder / "bounded.safetensors").unlink()

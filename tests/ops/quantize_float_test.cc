@@ -4,6 +4,7 @@
 #include <fmt/format.h>
 
 #include <cmath>
+#include <limits>
 
 #include "base/error.h"
 #include "ops/op_test.h"
@@ -142,6 +143,49 @@ TEST(QuantizeFloat, RowsInPartsAndInPlace) {
   }
 }
 
+// The bits of a NaN may differ from device to device; which values are NaN may not.
+template <typename T>
+void unify_nans(Guarded<T>& values) {
+  for (std::int64_t i = 0; i < values.count(); ++i)
+    if (std::isnan(to_float(values[i]))) values[i] = from_float<T>(std::numeric_limits<float>::quiet_NaN());
+}
+
+// Rows of 70 columns; row r has a NaN in column 9 r. Sums over row r are NaN, those over the others are not.
+void expect_nan_kept(FloatCode code, float scale, float peak) {
+  constexpr std::int64_t kM = 7, kK = 70;
+  const bool all = std::isnan(peak);
+  std::vector<BF16> x = random_values<BF16>(kM * kK, 6);
+  for (std::int64_t row = 0; row < kM; row += 2)
+    x[static_cast<std::size_t>(row * kK + row * 9)] = to_bf16(std::numeric_limits<float>::quiet_NaN());
+  Guarded<BF16> want(kM * kK), got(kM * kK);
+  Guarded<float> want_scale(kM), got_scale(kM);
+  QuantizeFloatArgs args{.x = x.data(), .x_stride = kK, .code = code, .scale = scale, .peak = &peak};
+  args.y = want.data(), args.row_scale = want_scale.data(), args.m = kM, args.k = kK;
+  definition_backend().quantize_float(args);
+  for (std::int64_t row = 0; row < kM; ++row) {
+    float sum = 0;
+    for (std::int64_t i = 0; i < kK; ++i) sum += to_float(want[row * kK + i]);
+    EXPECT_EQ(std::isnan(sum * want_scale[row]), all || row % 2 == 0)
+        << static_cast<int>(code) << " row " << row;
+  }
+  unify_nans(want), unify_nans(want_scale);
+  args.y = got.data(), args.row_scale = got_scale.data();
+  for_each_backend([&](kernels::Backend& backend) {
+    got.poison(), got_scale.poison();
+    backend.quantize_float(args);
+    unify_nans(got), unify_nans(got_scale);
+    const Case info{"quantize_float", fmt::format("NaN, code {}", static_cast<int>(code)), 6, backend.name()};
+    expect_same_bits(info, want, got, kK);
+    expect_same_bits(info, want_scale, got_scale, 1);
+  });
+}
+
+TEST(QuantizeFloat, NanStaysInItsRow) {
+  for (const FloatCode code : kCodes) expect_nan_kept(code, 0.5f, 4);
+  expect_nan_kept(FloatCode::kNvfp4, 0, 4);
+  expect_nan_kept(FloatCode::kNvfp4, 0, std::numeric_limits<float>::quiet_NaN());
+}
+
 TEST(QuantizeFloat, Errors) {
   const std::vector<float> x(8, 1.0f);
   std::vector<BF16> y(8);
@@ -203,6 +247,25 @@ void expect_abs_max(std::int64_t m, std::int64_t k, bool pre_scaled) {
   };
   whole_and_parts(definition_backend());
   for_each_backend(whole_and_parts);
+}
+
+TEST(AbsMax, NanIsAboveAll) {
+  constexpr std::int64_t kM = 40, kK = 33;
+  std::vector<BF16> x = random_values<BF16>(kM * kK, 33);
+  x[500] = to_bf16(std::numeric_limits<float>::infinity());
+  x[600] = to_bf16(-std::numeric_limits<float>::quiet_NaN());
+  const auto peak_of = [&](kernels::Backend& backend) {
+    float peak = 0;
+    kernels::AbsMaxArgs args{.x_stride = kK, .peak = &peak, .k = kK};
+    for_each_part(kM, [&](std::int64_t row, std::int64_t rows) {
+      args.x = x.data() + row * kK, args.m = rows, args.first = row == 0;
+      backend.abs_max(args);
+    });
+    return peak;
+  };
+  EXPECT_TRUE(std::isnan(peak_of(definition_backend())));
+  for_each_backend(
+      [&](kernels::Backend& backend) { EXPECT_TRUE(std::isnan(peak_of(backend))) << backend.name(); });
 }
 
 TEST(AbsMax, SizesAndParts) {

@@ -2,7 +2,9 @@
 #include <fmt/format.h>
 
 #include <algorithm>
+#include <cmath>
 #include <iterator>
+#include <limits>
 
 #include "kernels/linear.h"
 #include "ops/op_test.h"
@@ -162,6 +164,70 @@ TEST(QuantizeRows, ExtremeMagnitudes) {
   expect_quantize<float>(4, 100, 0, 1e38f);
   expect_quantize<float>(4, 100, 0, 1e-38f);
   expect_quantize<BF16>(4, 64, 16, 1e-30f);
+}
+
+// Rows of normal values; every second one has a NaN somewhere, of either sign.
+template <typename T>
+std::vector<T> rows_with_nans(std::int64_t m, std::int64_t row_length) {
+  std::vector<T> x = random_values<T>(m * row_length, 17);
+  const float nan = std::numeric_limits<float>::quiet_NaN();
+  for (std::int64_t row = 0; row < m; row += 2)
+    x[static_cast<std::size_t>(row * row_length + row * 37 % row_length)] =
+        from_float<T>(row % 4 == 0 ? nan : -nan);
+  return x;
+}
+
+// Such rows are all NaN to whatever multiplies them, and no others are.
+void expect_nan_rows(const Guarded<std::int8_t>& codes, const Guarded<float>& scale, std::int64_t k) {
+  for (std::int64_t row = 0; row < scale.count(); ++row) {
+    EXPECT_EQ(std::isnan(scale.data()[row]), row % 2 == 0) << "row " << row;
+    const std::int8_t* first = codes.data() + row * k;
+    EXPECT_EQ(std::all_of(first, first + k, [](std::int8_t c) { return c == 0; }), row % 2 == 0)
+        << "row " << row;
+  }
+}
+
+template <typename T>
+void expect_nan_kept(std::int64_t k, std::int64_t group, kernels::RowCode code) {
+  constexpr std::int64_t kM = 9;
+  const std::vector<T> x = rows_with_nans<T>(kM, k);
+  Guarded<std::int8_t> want(kM * k), got(kM * k);
+  Guarded<float> want_scale(kM), got_scale(kM);
+  kernels::QuantizeRowsArgs args{x.data(),          kDTypeOf<T>, k, group, want.data(),
+                                 want_scale.data(), kM,          k, code};
+  definition_backend().quantize_rows(args);
+  expect_nan_rows(want, want_scale, k);
+  args.codes = got.data();
+  args.scale = got_scale.data();
+  for_each_backend([&](kernels::Backend& backend) {
+    got.poison();
+    got_scale.poison();
+    backend.quantize_rows(args);
+    expect_same({"quantize_rows", fmt::format("NaN, k {} group {}", k, group), 17, backend.name()}, want,
+                want_scale, got, got_scale, k);
+  });
+}
+
+TEST(QuantizeRows, NanStaysInItsRow) {
+  for (const kernels::RowCode code : {kernels::RowCode::kInt8, kernels::RowCode::kInt4})
+    for (const std::int64_t group : {0, 4, 16, 64, 256}) {
+      expect_nan_kept<BF16>(2304, group, code);
+      expect_nan_kept<float>(768, group, code);
+    }
+  expect_nan_kept<BF16>(33, 0, kernels::RowCode::kInt8);
+}
+
+TEST(SwigluQuantizeRows, NanStaysInItsRow) {
+  constexpr std::int64_t kM = 9, kK = 512;
+  const std::vector<BF16> gate_up = rows_with_nans<BF16>(kM, 2 * kK);
+  for (const std::int64_t group : {0, 64, 256}) {
+    expect_swiglu_quantize<BF16>(kM, kK, group, gate_up, 17);
+    Guarded<std::int8_t> codes(kM * kK);
+    Guarded<float> scale(kM);
+    best_backend().swiglu_quantize_rows(
+        {gate_up.data(), DType::kBF16, group, codes.data(), scale.data(), kM, kK});
+    expect_nan_rows(codes, scale, kK);
+  }
 }
 
 TEST(QuantizeRows, RowsInParts) {

@@ -1,8 +1,7 @@
 // abs_max: the largest magnitude of a tensor, chunk by chunk. Contract in kernels/quantize_float.h.
 //
-// A maximum has no order: threads take rows, and what each found is folded at the end. Bytes moved per row:
-// x.
-#include <algorithm>
+// A maximum has no order, NaN above all: threads take rows, and what each found is folded at the end. Bytes
+// moved per row: x.
 #include <atomic>
 #include <vector>
 
@@ -22,7 +21,7 @@ float rows_peak(const AbsMaxArgs& a, std::int64_t begin, std::int64_t end, float
   dispatch_dtype<BF16, float>(a.x_dtype, "abs_max", [&]<typename T>() {
     for (std::int64_t m = begin; m < end; ++m) {
       widen_scaled(static_cast<const T*>(a.x) + m * a.x_stride, a.pre_scale, a.k, scratch);
-      peak = std::max(peak, largest_magnitude(scratch, a.k));
+      peak = larger_magnitude(peak, largest_magnitude(scratch, a.k));
     }
   });
   return peak;
@@ -33,7 +32,7 @@ float rows_peak(const AbsMaxArgs& a, std::int64_t begin, std::int64_t end, float
 void abs_max_definition(const AbsMaxArgs& args) {
   std::vector<float> row(static_cast<std::size_t>(args.k));
   const float peak = rows_peak(args, 0, args.m, row.data());
-  *args.peak = args.first ? peak : std::max(peak, *args.peak);
+  *args.peak = args.first ? peak : larger_magnitude(peak, *args.peak);
 }
 
 // ----------------------------------------------------------------------------------------------------
@@ -43,7 +42,7 @@ void abs_max(const AbsMaxArgs& args, Workers& workers) {
   workers.parallel_rows(args.m, [&](std::int64_t begin, std::int64_t end, Scratch scratch) {
     const float peak = rows_peak(args, begin, end, scratch.take<float>(args.k));
     float seen = largest.load(std::memory_order_relaxed);
-    while (seen < peak && !largest.compare_exchange_weak(seen, peak, std::memory_order_relaxed)) {
+    while (!largest.compare_exchange_weak(seen, larger_magnitude(seen, peak), std::memory_order_relaxed)) {
     }
   });
   *args.peak = largest.load();

@@ -7,6 +7,7 @@
 #endif
 
 #include <algorithm>
+#include <bit>
 
 #include "backend/cpu/quantize.h"
 #include "backend/cpu/vec-inl.h"
@@ -60,13 +61,15 @@ HWY_INLINE void rotate_row_vec(float* v, std::int64_t k, std::int64_t group) {
   for (std::int64_t stride = 16; stride < group; stride *= 4) rotate_stride(F32Tag(), v, k, stride);
 }
 
-HWY_INLINE float largest_magnitude(const float* v, std::int64_t k) {
-  const F32Tag d;
-  F32 largest = hn::Zero(d);
-  for (std::int64_t i = 0; i < k; i += kLanes) largest = hn::Max(hn::Abs(load(v + i, k - i)), largest);
-  alignas(64) float lanes[kLanes];
+// As largest_magnitude() of float_rows.h: on the bits, so that a NaN stays.
+HWY_INLINE float largest_magnitude_vec(const float* v, std::int64_t k) {
+  const U32Tag d;
+  auto largest = hn::Zero(d);
+  for (std::int64_t i = 0; i < k; i += kLanes)
+    largest = hn::Max(hn::BitCast(d, hn::Abs(load(v + i, k - i))), largest);
+  alignas(64) std::uint32_t lanes[kLanes];
   hn::Store(largest, d, lanes);
-  return *std::max_element(lanes, lanes + kLanes);
+  return std::bit_cast<float>(*std::max_element(lanes, lanes + kLanes));
 }
 
 HWY_INLINE void store_codes(const float* v, std::int64_t n, F32 divisor, std::int8_t* codes) {
@@ -84,7 +87,9 @@ HWY_INLINE void store_codes(const float* v, std::int64_t n, F32 divisor, std::in
 HWY_INLINE void quantize_row_vec(float* v, std::int64_t k, std::int64_t group, std::int8_t* codes,
                                  float* scale) {
   rotate_row_vec(v, k, group);
-  *scale = row_scale(largest_magnitude(v, k));
+  const float largest = largest_magnitude_vec(v, k);
+  if (quantize_nan_row(largest, k, codes, scale)) return;
+  *scale = row_scale(largest);
   const F32 divisor = hn::Set(F32Tag(), row_divisor(*scale));
   for (std::int64_t i = 0; i < k; i += kLanes) store_codes(v + i, k - i, divisor, codes + i);
 }

@@ -1,10 +1,12 @@
 // The activation quantiser on one row of floats; quantize-inl.h is the same on vectors. Contract in linear.h.
 #pragma once
 
+#include <algorithm>
 #include <cmath>
 #include <cstdint>
 #include <limits>
 
+#include "backend/cpu/float_rows.h"
 #include "base/float16.h"
 
 namespace h3s::cpu {
@@ -31,6 +33,14 @@ inline void rotate_row(float* v, std::int64_t k, std::int64_t group) {
       for (std::int64_t i = 0; i < stride; ++i) rotate_quad(v + first + i, stride);
 }
 
+// A row with a NaN: its scale makes every product with it NaN. True when it was one.
+inline bool quantize_nan_row(float largest, std::int64_t k, std::int8_t* codes, float* scale) {
+  if (!std::isnan(largest)) return false;
+  *scale = std::numeric_limits<float>::quiet_NaN();
+  std::fill_n(codes, k, std::int8_t{0});
+  return true;
+}
+
 // The scale that is stored.
 inline float row_scale(float largest) {
   const float bounded = largest < kLargestBf16 ? largest : kLargestBf16;
@@ -51,8 +61,8 @@ inline std::int8_t code(float v, float divisor) {
 
 inline void quantize_row(float* v, std::int64_t k, std::int64_t group, std::int8_t* codes, float* scale) {
   rotate_row(v, k, group);
-  float largest = 0;
-  for (std::int64_t i = 0; i < k; ++i) largest = largest < std::fabs(v[i]) ? std::fabs(v[i]) : largest;
+  const float largest = largest_magnitude(v, k);
+  if (quantize_nan_row(largest, k, codes, scale)) return;
   *scale = row_scale(largest);
   const float divisor = row_divisor(*scale);
   for (std::int64_t i = 0; i < k; ++i) codes[i] = code(v[i], divisor);

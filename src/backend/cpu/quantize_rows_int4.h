@@ -5,7 +5,7 @@
 #include <cmath>
 #include <cstdint>
 
-#include "backend/cpu/float_rows.h"
+#include "backend/cpu/quantize.h"
 #include "base/float16.h"
 
 namespace h3s::cpu {
@@ -29,7 +29,9 @@ void quantize_row_int4(float* v, std::int64_t k, std::int64_t group, std::int8_t
   for (std::int64_t stride = 1; stride < group; stride *= 4)
     for (std::int64_t first = 0; first < k; first += 4 * stride)
       for (std::int64_t i = 0; i < stride; ++i) rotate_quad_rounded<T>(v + first + i, stride);
-  *scale = std::max(largest_magnitude(v, k), kSmallestInt4Peak) / 7.0f;
+  const float largest = largest_magnitude(v, k);
+  if (quantize_nan_row(largest, k, codes, scale)) return;
+  *scale = std::max(largest, kSmallestInt4Peak) / 7.0f;
   const float inverse = 1.0f / *scale;
   for (std::int64_t i = 0; i < k; ++i)
     codes[i] = static_cast<std::int8_t>(std::clamp(std::nearbyint(v[i] * inverse), -7.0f, 7.0f));

@@ -10,6 +10,7 @@
 #include <cstdint>
 
 #include "backend/cuda/device/element.cuh"
+#include "backend/cuda/device/magnitude.cuh"
 #include "backend/cuda/launch.h"
 #include "backend/cuda/quantize.h"
 
@@ -29,13 +30,14 @@ static_assert(kernels::kMxBlock == 32 && kernels::kNvfp4Block == 16);
 template <int kMantissaBits, int kMinExponent>
 __device__ __forceinline__ float round_small(float x, float most) {
   constexpr int kDropped = 23 - kMantissaBits;
-  const float bounded = fminf(fabsf(x), most);
+  constexpr uint32_t kSmallestNormal = static_cast<uint32_t>(127 + kMinExponent) << 23;
+  const float bounded = fabsf(x) > most ? most : fabsf(x);
   const uint32_t b = __float_as_uint(bounded);
   const uint32_t odd = (b >> kDropped) & 1u;
   const float normal = __uint_as_float((b + ((1u << (kDropped - 1)) - 1) + odd) & ~((1u << kDropped) - 1));
   const float align = __uint_as_float(static_cast<uint32_t>(127 + kMinExponent + kDropped) << 23);
   const float subnormal = __fsub_rn(__fadd_rn(bounded, align), align);
-  return copysignf(b < (static_cast<uint32_t>(127 + kMinExponent) << 23) ? subnormal : normal, x);
+  return copysignf(b - kSmallestNormal <= __float_as_uint(most) - kSmallestNormal ? normal : subnormal, x);
 }
 __device__ __forceinline__ float round_e4m3(float x) {
   return round_small<3, -6>(x, 448.0f);
@@ -49,7 +51,7 @@ __device__ __forceinline__ float round_e2m1(float x) {
 
 // As in base/block_scale.h.
 __device__ __forceinline__ int mx_exponent(float largest) {
-  const uint32_t u = __float_as_uint(fmaxf(__fdiv_rn(largest, 448.0f), 0x1p-127f));
+  const uint32_t u = __float_as_uint(max_magnitude(__fdiv_rn(largest, 448.0f), 0x1p-127f));
   const int floor = static_cast<int>(u >> 23) - 127;
   const bool power = (u & 0x7fffffu) == (floor == -127 ? 0x400000u : 0u);
   return min(power ? floor : floor + 1, 127);
@@ -65,7 +67,7 @@ __device__ __forceinline__ float block_largest(float v) {
   float largest = fabsf(v);
 #pragma unroll
   for (int lane = kWidth / 2; lane > 0; lane /= 2)
-    largest = fmaxf(largest, __shfl_xor_sync(kWholeWarp, largest, lane));
+    largest = max_magnitude(largest, __shfl_xor_sync(kWholeWarp, largest, lane));
   return largest;
 }
 
@@ -114,9 +116,9 @@ __global__ void __launch_bounds__(kThreads) abs_max_kernel(const __grid_constant
   const T* x = static_cast<const T*>(a.x) + blockIdx.x * a.x_stride;
   float largest = 0;
   for (int64_t i = threadIdx.x; i < a.k; i += kThreads)
-    largest = fmaxf(largest, fabsf(scaled(x, a.pre_scale, i)));
+    largest = max_magnitude(largest, scaled(x, a.pre_scale, i));
   largest = block_largest<32>(largest);
-  // Magnitudes order like their bits.
+  // Magnitudes order like their bits, NaN above all.
   if (threadIdx.x % 32 == 0) atomicMax(reinterpret_cast<int*>(a.peak), __float_as_int(largest));
 }
 

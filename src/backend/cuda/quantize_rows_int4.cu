@@ -32,12 +32,15 @@ __global__ void __launch_bounds__(kThreads)
     }
   };
   float largest = 0;
-  for_pieces([&](int64_t, float v) { largest = fmaxf(largest, fabsf(v)); });
-  const float scale = __fdiv_rn(fmaxf(block_max<kThreads>(largest), kSmallestPeak), 7.0f);
+  for_pieces([&](int64_t, float v) { largest = max_magnitude(largest, v); });
+  largest = block_max<kThreads>(largest);
+  const bool nan = isnan(largest);
+  const float scale = nan ? kNan : __fdiv_rn(fmaxf(largest, kSmallestPeak), 7.0f);
   const float inverse = __fdiv_rn(1.0f, scale);
   if (threadIdx.x == 0) scales[m] = scale;
   for_pieces([&](int64_t i, float v) {
-    codes[i] = static_cast<int8_t>(static_cast<int>(fminf(fmaxf(rintf(__fmul_rn(v, inverse)), -7.0f), 7.0f)));
+    const float code = nan ? 0.0f : fminf(fmaxf(rintf(__fmul_rn(v, inverse)), -7.0f), 7.0f);
+    codes[i] = static_cast<int8_t>(static_cast<int>(code));
   });
 }
 

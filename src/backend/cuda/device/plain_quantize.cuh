@@ -2,6 +2,7 @@
 #pragma once
 
 #include "backend/cuda/device/element.cuh"
+#include "backend/cuda/device/magnitude.cuh"
 
 namespace h3s::cuda::device {
 
@@ -32,14 +33,15 @@ __device__ void load_rotated(const Value& value, int count, int group, float* pi
   __syncthreads();
 }
 
-// The largest `value` of all threads, to all. kThreads: a power of two.
+// The largest magnitude of all threads, to all. kThreads: a power of two.
 template <int kThreads>
 __device__ float block_max(float value) {
   __shared__ float largest[kThreads];
   largest[threadIdx.x] = value;
   for (int half = kThreads / 2; half > 0; half /= 2) {
     __syncthreads();
-    if (threadIdx.x < half) largest[threadIdx.x] = fmaxf(largest[threadIdx.x], largest[threadIdx.x + half]);
+    if (threadIdx.x < half)
+      largest[threadIdx.x] = max_magnitude(largest[threadIdx.x], largest[threadIdx.x + half]);
   }
   __syncthreads();
   return largest[0];

@@ -2,7 +2,7 @@
 //
 //   v rotated in stages of stride 1, 4, 16, 64 (group 0: none), a = max |v|,
 //   s = max(min(a, 3.38953139e38) f(1/127), 1e-30), d = bf16(s),
-//   code = clamp(rne(bf16(f(bf16(v) / d))), -128, 127)
+//   code = clamp(rne(bf16(f(bf16(v) / d))), -128, 127); with a NaN among the v: s NaN, codes 0
 //
 // Two routes with the same bits. The plain one keeps the row in shared memory and follows the definition word
 // by word. The fast one keeps it in registers, 64 values a thread, 2048 a warp, and leaves out what cannot
@@ -19,6 +19,7 @@
 #include <cstdint>
 
 #include "element.cuh"
+#include "magnitude.cuh"
 
 namespace h3s::cuda::device {
 
@@ -54,29 +55,6 @@ __device__ __forceinline__ void rotate_all(float (&v)[kCount]) {
 #pragma unroll
     for (int i = first; i < first + kStride; ++i)
       rotate_quad<false>(v[i], v[i + kStride], v[i + 2 * kStride], v[i + 3 * kStride]);
-}
-
-// ---- maxima, NaN above all ----
-
-__device__ __forceinline__ float max_magnitude(float largest, float v) {
-#if __CUDA_ARCH__ >= 800
-  asm("max.NaN.f32 %0, %0, %1;" : "+f"(largest) : "f"(fabsf(v)));
-  return largest;
-#else
-  return __uint_as_float(max(__float_as_uint(largest), __float_as_uint(fabsf(v))));
-#endif
-}
-
-// Of a warp, of values that are not negative: their bits are ordered as they are.
-__device__ __forceinline__ float warp_max(float v) {
-  uint32_t bits = __float_as_uint(v);
-#if __CUDA_ARCH__ >= 800
-  bits = __reduce_max_sync(0xffffffffu, bits);
-#else
-  for (int distance = 16; distance > 0; distance /= 2)
-    bits = max(bits, __shfl_xor_sync(0xffffffffu, bits, distance));
-#endif
-  return __uint_as_float(bits);
 }
 
 __device__ __forceinline__ float block_max(float v, uint32_t* warp_maxima) {
@@ -137,12 +115,14 @@ __device__ __noinline__ void quantize_plain(const Source& source, int64_t m, int
     __syncthreads();
   }
   float largest = 0.0f;
-  for (int64_t i = threadIdx.x; i < k; i += blockDim.x)
-    largest = fmaxf(largest, fabsf(row[i]));  // a NaN is passed over
-  const float scale = row_scale(block_max(largest, warp_maxima));
+  for (int64_t i = threadIdx.x; i < k; i += blockDim.x) largest = max_magnitude(largest, row[i]);
+  largest = block_max(largest, warp_maxima);
+  const bool nan = isnan(largest);
+  const float scale = nan ? kNan : row_scale(largest);
   if (threadIdx.x == 0) *scale_out = scale;
   const float divisor = row_divisor(scale);
-  for (int64_t i = threadIdx.x; i < k; i += blockDim.x) codes[i] = plain_code(row[i], divisor);
+  for (int64_t i = threadIdx.x; i < k; i += blockDim.x)
+    codes[i] = nan ? int8_t{0} : plain_code(row[i], divisor);
 }
 
 // ---- the fast route ----

@@ -61,16 +61,19 @@ __global__ void __launch_bounds__(kThreads)
   for (int64_t first = 0; first < k; first += step) {
     const int count = static_cast<int>(min(static_cast<int64_t>(step), k - first));
     load_rotated<float, kThreads>([&](int i) { return rows(m, first + i); }, count, group, piece);
-    for (int i = threadIdx.x; i < count; i += kThreads) largest = fmaxf(largest, fabsf(piece[i]));
+    for (int i = threadIdx.x; i < count; i += kThreads) largest = max_magnitude(largest, piece[i]);
   }
-  const float scale = row_scale(block_max<kThreads>(largest));
+  largest = block_max<kThreads>(largest);
+  const bool nan = isnan(largest);
+  const float scale = nan ? kNan : row_scale(largest);
   const float rounded = round_to<__nv_bfloat16>(scale);
   const float divisor = rounded == 0 ? kSmallestNormal : rounded;
   if (threadIdx.x == 0) scales[m] = scale;
   for (int64_t first = 0; first < k; first += step) {
     const int count = static_cast<int>(min(static_cast<int64_t>(step), k - first));
     load_rotated<float, kThreads>([&](int i) { return rows(m, first + i); }, count, group, piece);
-    for (int i = threadIdx.x; i < count; i += kThreads) codes[m * k + first + i] = code(piece[i], divisor);
+    for (int i = threadIdx.x; i < count; i += kThreads)
+      codes[m * k + first + i] = nan ? int8_t{0} : code(piece[i], divisor);
   }
 }
 
