@@ -61,8 +61,8 @@ void check_width(WeightFormat format, std::int64_t k, std::int64_t rotate_group)
 }  // namespace
 
 LayerEncoder::LayerEncoder(WeightFormat format, std::int64_t n, std::int64_t k, std::int64_t rotate_group,
-                           float largest, bool full_precision)
-    : format_(format), n_(n), k_(k), rotate_group_(rotate_group), stored_rows_(n), row_bytes_(k) {
+                           float largest, bool full_precision, std::pmr::memory_resource* memory)
+    : memory_(memory), format_(format), n_(n), k_(k), rotate_group_(rotate_group), stored_rows_(n), row_bytes_(k) {
   check_width(format, k, rotate_group);
   choose(largest);
   if (full_precision) tag_.insert(tag_.size() - 1, R"(, "full_precision_matrix_mult": true)");
@@ -168,7 +168,7 @@ void LayerEncoder::encode_row(std::int64_t row_idx, std::span<const BF16> row, s
 
 void LayerEncoder::add(const char* suffix, DType dtype, std::vector<std::int64_t> shape) {
   const std::uint64_t bytes = io::tensor_bytes(dtype, shape).value();
-  companions_.push_back({suffix, dtype, std::move(shape), std::vector<std::byte>(bytes)});
+  companions_.push_back({suffix, dtype, std::move(shape), std::pmr::vector<std::byte>(bytes, memory_)});
 }
 
 void LayerEncoder::set_float(std::size_t companion, std::int64_t idx, float value) {

@@ -324,14 +324,19 @@ std::shared_ptr<const LoraSet> LoraSet::open(const Checkpoint& base, std::span<c
     set->files_.push_back(file);
     set->reports_.push_back(FileReading(file, base, targets, request).read(set->layers_));
   }
-  if (mode == LoraMode::kMerge)
-    for (const auto& [layer, lora] : set->layers_) {
-      const LinearSource source = base.linear(layer);
-      if (const std::string problem = MergedLayer::problem(source); !lora.pairs.empty() && !problem.empty())
-        fail(Status::kUnsupported, "{}: {}: {}; runtime mode takes it", base.file().path(),
-             io::printable(source.key), problem);
-    }
+  if (mode == LoraMode::kMerge) set->prepare_merging(base);
   return set;
+}
+
+void LoraSet::prepare_merging(const Checkpoint& base) {
+  for (const auto& [layer, lora] : layers_) {
+    if (lora.pairs.empty()) continue;
+    const LinearSource source = base.linear(layer);
+    if (const std::string problem = MergedLayer::problem(source); !problem.empty())
+      fail(Status::kUnsupported, "{}: {}: {}; runtime mode takes it", base.file().path(),
+           io::printable(source.key), problem);
+    merge_part_bytes_ = std::max(merge_part_bytes_, MergedLayer::part_bytes(source, lora));
+  }
 }
 
 const LoraLayer* LoraSet::find(const std::string& layer) const {

@@ -5,7 +5,7 @@
 #include <thread>
 
 #include "backend/cpu/launchers.h"
-#include "backend/cpu/targets.h"
+#include "simd/targets.h"
 #include "backend/cpu/workers.h"
 #include "base/error.h"
 #include "hwy/highway.h"
