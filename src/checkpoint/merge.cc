@@ -57,8 +57,8 @@ std::uint16_t largest_bits(std::span<const BF16> row) {
 // What a thread works in.
 class MergedLayer::Part {
  public:
-  // Null: only measures.
-  Part(std::byte* data, const LinearSource& source, const LoraLayer& lora) : data_(data) {
+  // `data` null: only measures.
+  Part(std::byte* data, std::int64_t bytes, const LinearSource& source, const LoraLayer& lora) : data_(data) {
     const auto k = source.k;
     row = take<float>(k);
     panel = take<float>(largest_rank(lora) * kMergePanelColumns).data();
@@ -67,16 +67,16 @@ class MergedLayer::Part {
     if (source.plain()) return;
     bf16_row = take<BF16>(k);
     packed = take<std::byte>(round_up(k, kPieceAlignment));
-    companions = take<std::byte>(companion_bytes(source));
     if (makes_codes(source)) tile = take<BF16>(kTileRows * k);
+    companions = take<std::byte>(data == nullptr ? companion_bytes(source) : bytes - used_);
   }
   std::int64_t bytes() const { return used_; }
 
-  std::span<float> row;                                 // [k]
-  float *panel = nullptr, *cells = nullptr;             // TileArgs
-  std::span<float> up;                                  // of all pairs, one after another
-  std::span<BF16> bf16_row, tile;                       // [k], [kTileRows, k]
-  std::span<std::byte> packed, companions;              // an encoded row and what goes with it
+  std::span<float> row;                      // [k]
+  float *panel = nullptr, *cells = nullptr;  // TileArgs
+  std::span<float> up;                       // of all pairs, one after another
+  std::span<BF16> bf16_row, tile;            // [k], [kTileRows, k]
+  std::span<std::byte> packed, companions;   // an encoded row and what goes with it
 
  private:
   template <typename T>
@@ -149,7 +149,7 @@ MergedLayer::MergedLayer(const Checkpoint& checkpoint, const std::string& layer,
       lora_(*checkpoint.lora(layer)),
       workspace_(workspace),
       seed_(draw_seed("diffusion_model." + layer + ".weight")) {
-  H3S_ASSERT(workspace.data != nullptr && workspace.part_bytes >= part_bytes(source_, lora_));
+  H3S_ASSERT(workspace.data != nullptr);
 }
 
 std::string MergedLayer::problem(const LinearSource& source) {
@@ -165,7 +165,7 @@ std::string MergedLayer::problem(const LinearSource& source) {
 }
 
 std::int64_t MergedLayer::part_bytes(const LinearSource& source, const LoraLayer& lora) {
-  return Part(nullptr, source, lora).bytes();
+  return Part(nullptr, 0, source, lora).bytes();
 }
 
 // fn(part, begin, end) for slices of the layer's rows, beside each other.
@@ -174,14 +174,17 @@ void MergedLayer::for_parts(Fn fn) const {
   const std::int64_t slices = std::min<std::int64_t>(workspace_.threads, source_.n);
   in_slices(slices, 1, workspace_.threads, [&](std::int64_t first, std::int64_t last) {
     for (std::int64_t i = first; i < last; ++i) {
-      Part part(workspace_.data + i * workspace_.part_bytes, source_, lora_);
+      Part part(workspace_.data + i * workspace_.part_bytes, workspace_.part_bytes, source_, lora_);
       fn(part, source_.n * i / slices, source_.n * (i + 1) / slices);
     }
   });
 }
 
-void MergedLayer::require_finite(std::int64_t row, float value) const {
-  if (!std::isfinite(value))
+// A rotation doubles a value at most with each of its stages, of which the largest group has five, and once
+// more on the way.
+void MergedLayer::require_finite(std::int64_t row, float largest) const {
+  constexpr float kRotationGrowth = 64;
+  if (!std::isfinite(source_.rotate_group > 0 ? largest * kRotationGrowth : largest))
     fail(Status::kInvalidArgument,
          "{}: {}: row {} is not finite with the LoRA merged in: its strength is too large",
          checkpoint_.file().path(), io::printable(source_.key), row);
@@ -197,8 +200,8 @@ void add_lora(const LoraLayer& lora, std::int64_t first, TileArgs tile, std::spa
     const std::int64_t end = std::min(first + tile.rows, pair.target.first_row + pair.target.rows);
     if (begin >= end) continue;
     const auto rank = static_cast<std::size_t>(pair.rank);
-    pairs.push_back({pair.down.data, pair.down.dtype, up.data(), pair.rank, pair.scale, begin - first,
-                     end - first});
+    pairs.push_back(
+        {pair.down.data, pair.down.dtype, up.data(), pair.rank, pair.scale, begin - first, end - first});
     for (std::int64_t row = begin; row < end; ++row, up = up.subspan(rank)) {
       pair.up.read(pair.up_row(row) * pair.rank, up.first(rank));
       if (tile.bf16_steps)
@@ -235,7 +238,9 @@ void MergedLayer::codes(std::int8_t* out, float* row_scales) const {
   const StoredLayer stored(checkpoint_.file(), source_);
   for_parts([&](Part& part, std::int64_t begin, std::int64_t end) {
     Requantizer requantizer(*this, part, 0);
-    const auto tile_row = [&](std::int64_t i) { return part.tile.subspan(static_cast<std::size_t>(i) * k, k); };
+    const auto tile_row = [&](std::int64_t i) {
+      return part.tile.subspan(static_cast<std::size_t>(i) * k, k);
+    };
     for_tiles(begin, end, [&](std::int64_t first, std::int64_t count) {
       for (std::int64_t i = 0; i < count; ++i) dequantized_row(stored, first + i, tile_row(i), part.row);
       add_lora(lora_, first,
@@ -303,15 +308,16 @@ float MergedLayer::requantize(T* out, Decode decode) const {
     }
   });
   const float peak = to_float(BF16{largest.load()});
+  float scale = 1;
   for_parts([&](Part& part, std::int64_t begin, std::int64_t end) {
     Requantizer requantizer(*this, part, peak);
+    if (begin == 0 && LayerEncoder::needs_largest(source_.format)) scale = requantizer.tensor_scale();
     for (std::int64_t row = begin; row < end; ++row) {
       std::copy_n(merged + row * stride, k, part.bf16_row.begin());
       decode(requantizer.encode(row, part.bf16_row), part, out + row * source_.k);
     }
   });
-  const LayerEncoder whole(source_.format, 1, source_.k, source_.rotate_group, peak);
-  return LayerEncoder::needs_largest(source_.format) ? whole.tensor_scale() : 1.0f;
+  return scale;
 }
 
 float MergedLayer::values(BF16* out) const {

@@ -64,7 +64,7 @@ class MergedLayer {
   void for_parts(Fn fn) const;
   template <typename Decode, typename T>
   float requantize(T* out, Decode decode) const;
-  void require_finite(std::int64_t row, float value) const;
+  void require_finite(std::int64_t row, float largest) const;
 
   const Checkpoint& checkpoint_;
   const std::string layer_;
