@@ -6,12 +6,14 @@
 #include <chrono>
 #include <cstdlib>
 #include <nlohmann/json.hpp>
-#include <thread>
+#include <numeric>
 #include <vector>
 
 #include "base/error.h"
+#include "base/parallel.h"
 #include "exec/weight_loader.h"
 #include "mem/accountant.h"
+#include "peak.h"
 
 namespace h3s::bench {
 namespace {
@@ -36,6 +38,20 @@ std::vector<double> load_seconds(const checkpoint::Checkpoint& checkpoint, int l
   return seconds;
 }
 
+// Operations a second of multiply-adds on registers alone, all threads together.
+double peak_operations() {
+  constexpr std::int64_t kIterations = 20'000'000;
+  const int threads = exec::merging_threads();
+  std::vector<double> done(static_cast<std::size_t>(threads));
+  const auto start = std::chrono::steady_clock::now();
+  in_slices(threads, 1, threads, [&](std::int64_t begin, std::int64_t end) {
+    for (std::int64_t i = begin; i < end; ++i)
+      done[static_cast<std::size_t>(i)] = run_float_peak(kIterations);
+  });
+  const std::chrono::duration<double> taken = std::chrono::steady_clock::now() - start;
+  return std::accumulate(done.begin(), done.end(), 0.0) / taken.count();
+}
+
 int run(const std::string& model, const std::string& lora, int loads) {
   const checkpoint::Checkpoint base = checkpoint::Checkpoint::open(model);
   const std::vector<checkpoint::LoraRequest> requests{{lora, 1.0f}};
@@ -52,14 +68,16 @@ int run(const std::string& model, const std::string& lora, int loads) {
   const auto middle = static_cast<std::size_t>(loads / 2);
   const nlohmann::ordered_json out = {
       {"format", checkpoint::weight_format_name(base.linear("blocks.0.mlp.fc1").format)},
-      {"threads", std::thread::hardware_concurrency()},
+      {"threads", exec::merging_threads()},
       {"loads", loads},
       {"weights", weights},
       {"product_operations", products},
       {"load_seconds", plain[middle]},
       {"merged_load_seconds", with[middle]},
       {"fastest_seconds", with.front()},
-      {"slowest_seconds", with.back()}};
+      {"slowest_seconds", with.back()},
+      {"peak_operations_per_second", peak_operations()},
+      {"merge_memory_bytes", exec::WeightLoader(merged, DType::kBF16, false).sizes().merge_bytes}};
   fmt::print("{}\n", out.dump());
   return 0;
 }
@@ -68,7 +86,7 @@ int run(const std::string& model, const std::string& lora, int loads) {
 }  // namespace h3s::bench
 
 int main(int argc, char** argv) try {
-  constexpr int kLoads = 5;
+  constexpr int kLoads = 3;
   if (argc != 3 && argc != 4) {
     fmt::print(stderr, "expected MODEL LORA [LOADS]\n");
     return 2;

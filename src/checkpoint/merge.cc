@@ -45,13 +45,6 @@ std::int64_t companion_bytes(const LinearSource& source) {
   return bytes;
 }
 
-// Magnitudes of bf16 numbers order like their bits.
-std::uint16_t largest_bits(std::span<const BF16> row) {
-  std::uint16_t largest = 0;
-  for (const BF16 v : row) largest = std::max(largest, static_cast<std::uint16_t>(v.bits & 0x7FFF));
-  return largest;
-}
-
 }  // namespace
 
 // What a thread works in.
@@ -255,7 +248,7 @@ void MergedLayer::codes(std::int8_t* out, float* row_scales) const {
                part.up);
       for (std::int64_t i = 0; i < count; ++i) {
         const std::int64_t row = first + i;
-        require_finite(row, to_float(BF16{largest_bits(tile_row(i))}));
+        require_finite(row, to_float(largest_bf16(tile_row(i))));
         std::int8_t* row_codes = out + row * source_.k;
         if (source_.format == WeightFormat::kInt8Tensorwise) {
           row_scales[row] =
@@ -298,9 +291,9 @@ float MergedLayer::requantize(T* out, Decode decode) const {
                 .cells = part.cells},
                part.up);
       for (std::int64_t i = 0; i < count; ++i) {
-        const std::uint16_t bits = largest_bits({tile + i * stride, k});
-        require_finite(first + i, to_float(BF16{bits}));
-        most = std::max(most, bits);
+        const BF16 largest_of_row = largest_bf16({tile + i * stride, k});
+        require_finite(first + i, to_float(largest_of_row));
+        most = std::max(most, largest_of_row.bits);
       }
     });
     std::uint16_t seen = largest.load();

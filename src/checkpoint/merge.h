@@ -8,8 +8,8 @@
 //              rounded to bf16; then quantised again with new scales. Codes are drawn (draw.h), the seed
 //              being that of the text "diffusion_model.LAYER.weight"; W4A8 keeps its codebook.
 //
-// Sums over j are f32 chains of fused multiply-adds from zero, j ascending; of products of bf16 numbers, which
-// are exact in f32.
+// Sums over j are f32 chains of fused multiply-adds from zero, j ascending; of products of bf16 numbers,
+// which are exact in f32.
 //
 // What int8_tensorwise becomes is what stock's GPU kernel draws. For the other formats stock draws from the
 // generator of its framework; here all formats draw by the same counter, from the unrounded u where int8 and
@@ -24,8 +24,8 @@
 
 namespace h3s::checkpoint {
 
-// Threads that merge at a time, as many as the machine has up to this; memory for all of them is planned with,
-// so that a plan does not depend on the machine it is made on.
+// Threads that merge at a time, as many as the machine has up to this; memory for all of them is planned
+// with, so that a plan does not depend on the machine it is made on.
 inline constexpr int kMostMergeThreads = 16;
 
 // Memory to merge in: a part for each thread, one after another, aligned as mem::kAlignment.

@@ -91,6 +91,20 @@ void add_all_pairs(const TileArgs& a) {
   });
 }
 
+std::uint16_t largest_bits(const std::uint16_t* row, std::int64_t k) {
+  const hn::ScalableTag<std::uint16_t> d;
+  constexpr std::int64_t kWide = 2 * kLanes;
+  const auto magnitude = hn::Set(d, 0x7FFF);
+  auto largest = hn::Zero(d);
+  std::int64_t i = 0;
+  for (; i + kWide <= k; i += kWide) largest = hn::Max(largest, hn::And(hn::LoadU(d, row + i), magnitude));
+  alignas(64) std::uint16_t lanes[kWide];
+  hn::Store(largest, d, lanes);
+  std::uint16_t most = *std::max_element(lanes, lanes + kWide);
+  for (; i < k; ++i) most = std::max<std::uint16_t>(most, row[i] & 0x7FFF);
+  return most;
+}
+
 // ---- int8_tensorwise ----
 
 HWY_INLINE F32 load_codes(const std::int8_t* codes, std::int64_t left) {
@@ -160,11 +174,17 @@ HWY_AFTER_NAMESPACE();
 namespace h3s::checkpoint {
 
 HWY_EXPORT(add_all_pairs);
+HWY_EXPORT(largest_bits);
 HWY_EXPORT(dequantize_int8);
 HWY_EXPORT(draw_int8);
 
 void add_pairs(const TileArgs& args) {
   HWY_DYNAMIC_DISPATCH(add_all_pairs)(args);
+}
+
+BF16 largest_bf16(std::span<const BF16> row) {
+  return {HWY_DYNAMIC_DISPATCH(largest_bits)(reinterpret_cast<const std::uint16_t*>(row.data()),
+                                             std::ssize(row))};
 }
 
 void dequantize_int8_row_fast(std::span<const std::int8_t> codes, float scale, std::int64_t group,

@@ -38,6 +38,9 @@ struct TileArgs {
 // from zero, j ascending.
 void add_pairs(const TileArgs& args);
 
+// The largest magnitude of a row; NaN where there is one: magnitudes order like their bits, NaN last.
+BF16 largest_bf16(std::span<const BF16> row);
+
 // As dequantize_int8_row and quantize_int8_row (quantize_int8.h), bit for bit. `scratch` [k].
 void dequantize_int8_row_fast(std::span<const std::int8_t> codes, float scale, std::int64_t group,
                               std::span<BF16> out, std::span<float> scratch);

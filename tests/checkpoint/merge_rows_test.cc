@@ -84,6 +84,19 @@ TEST(MergeRows, DrawsInt8CodesAsThePlainLoop) {
   });
 }
 
+TEST(MergeRows, TheLargestMagnitudeIsThatOfAnyPlace) {
+  for_each_target([] {
+    for (const std::int64_t k : {1, 15, 31, 32, 33, 64, 100})
+      for (std::int64_t at = 0; at < k; ++at) {
+        std::vector<BF16> row(size(k), to_bf16(1.0f));
+        for (const float value : {-2.0f, -INFINITY, NAN}) {
+          row[size(at)] = to_bf16(value);
+          EXPECT_EQ(largest_bf16(row).bits, to_bf16(value).bits & 0x7FFF) << k << " columns, at " << at;
+        }
+      }
+  });
+}
+
 // A tile with two pairs, of which the second changes rows in the middle alone.
 template <typename W, typename A>
 void expect_plain_loop(std::int64_t rows, std::int64_t k, bool bf16_steps, bool bf16_result) {
