@@ -53,7 +53,7 @@ constexpr double kHostBytes = 10e9;     // one thread, memory to memory
 constexpr double kLoadingBytes = 12e9;  // several threads, from mapped pages, whose faults bound them
 constexpr double kFileBytes = 2e9;      // an SSD
 // Merging by two threads of an AMD EPYC (bench/results/merge-cpu.json), and by the eight of a usual host.
-constexpr MergeRate kMergeByTwo{1.9e9, 450e9};
+constexpr MergeRate kMergeByTwo{1.59e9, 480e9};
 constexpr double kUsualThreads = 8;
 // An H200's driver reported 527 MiB in use with a context, and 12 MiB more with all kernels loaded.
 constexpr std::int64_t kContextBytes = std::int64_t{576} << 20;

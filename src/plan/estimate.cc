@@ -26,20 +26,19 @@ constexpr double kNotOverlapped = 0.2;
 double merge_factor(checkpoint::WeightFormat format) {
   using checkpoint::WeightFormat;
   switch (format) {
-    case WeightFormat::kInt8Tensorwise:
-      return 1;
     case WeightFormat::kFloat8E4M3:
     case WeightFormat::kFloat8E5M2:
-    case WeightFormat::kConvrotW4A4:
-      return 5;
+      return 4;
     case WeightFormat::kMxfp8:
-      return 9;
+      return 5.5;
+    case WeightFormat::kConvrotW4A4:
+      return 6;
     case WeightFormat::kNvfp4:
-      return 15;
+      return 7;
     case WeightFormat::kAsymW4A8:
-      return 45;
-    default:  // plain: a copy and no more
-      return 0.4;
+      return 64;
+    default:  // int8, plain
+      return 1;
   }
 }
 
