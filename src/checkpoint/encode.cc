@@ -62,7 +62,13 @@ void check_width(WeightFormat format, std::int64_t k, std::int64_t rotate_group)
 
 LayerEncoder::LayerEncoder(WeightFormat format, std::int64_t n, std::int64_t k, std::int64_t rotate_group,
                            float largest, bool full_precision, std::pmr::memory_resource* memory)
-    : memory_(memory), format_(format), n_(n), k_(k), rotate_group_(rotate_group), stored_rows_(n), row_bytes_(k) {
+    : memory_(memory),
+      format_(format),
+      n_(n),
+      k_(k),
+      rotate_group_(rotate_group),
+      stored_rows_(n),
+      row_bytes_(k) {
   check_width(format, k, rotate_group);
   choose(largest);
   if (full_precision) tag_.insert(tag_.size() - 1, R"(, "full_precision_matrix_mult": true)");

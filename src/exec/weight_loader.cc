@@ -66,8 +66,7 @@ void load_bytes(const std::byte* src, std::int64_t bytes, int threads, std::byte
 }
 
 int merging_threads() {
-  return std::clamp(static_cast<int>(std::thread::hardware_concurrency()), 1,
-                    checkpoint::kMostMergeThreads);
+  return std::clamp(static_cast<int>(std::thread::hardware_concurrency()), 1, checkpoint::kMostMergeThreads);
 }
 
 // Merging takes every processor and all of the memory for it: one layer at a time.
@@ -117,8 +116,8 @@ class WeightLoader::Builder {
     weight.dtype = DType::kF32;
     if (merges(layer)) {
       const DType held = round ? DType::kBF16 : DType::kF32;
-      weight.data = merged<float>(layer, source,
-                                  [=](const MergedLayer& rows, float* out) { rows.plain(held, out); });
+      weight.data =
+          merged<float>(layer, source, [=](const MergedLayer& rows, float* out) { rows.plain(held, out); });
       return weight;
     }
     weight.data = source.weight->dtype == DType::kF32 && !round
@@ -298,17 +297,15 @@ class WeightLoader::Builder {
   void merged_operand(const std::string& layer, const LinearSource& source, LinearWeight& weight) {
     if (source.activation != Activation::kInt8 && source.activation != Activation::kInt4) {
       set_coded_float(source, weight);
-      weight.data = merged<BF16>(layer, source, [&](const MergedLayer& rows, BF16* out) {
-        weight.tensor_scale = rows.values(out);
-      });
+      weight.data = merged<BF16>(
+          layer, source, [&](const MergedLayer& rows, BF16* out) { weight.tensor_scale = rows.values(out); });
       return;
     }
     set_int8(source, weight);
     auto* scale = carver_.take<float>(source.n);
     weight.scale = scale;
-    weight.data = merged<std::int8_t>(layer, source, [&](const MergedLayer& rows, std::int8_t* out) {
-      rows.codes(out, host(scale));
-    });
+    weight.data = merged<std::int8_t>(
+        layer, source, [&](const MergedLayer& rows, std::int8_t* out) { rows.codes(out, host(scale)); });
   }
 
   // [n, k] of T, which write(layer, memory) fills.

@@ -210,7 +210,7 @@ TEST(LoraMerge, Int8HasTheCodesOfStocksArithmetic) {
   mem::Accountant books(mem::make_heap_allocator());
   const exec::WeightLoader bare(adapted, DType::kBF16, true);
   const mem::Buffer merge_memory =
-        books.allocate(mem::Space::kHost, bare.sizes().merge_bytes, "merging of LoRAs");
+      books.allocate(mem::Space::kHost, bare.sizes().merge_bytes, "merging of LoRAs");
   const exec::WeightLoader loader = bare.with_merge_memory(merge_memory.data());
   std::vector<std::byte> slot(static_cast<std::size_t>(loader.sizes().largest_block));
   std::int64_t used = 0;

@@ -3,6 +3,7 @@
 #include <memory>
 
 #include "simd/targets.h"
+
 #include "hwy/highway.h"
 #include "ops/op_test.h"
 
