@@ -3,7 +3,9 @@
 #include <algorithm>
 #include <array>
 #include <atomic>
+#include <bit>
 #include <cmath>
+#include <cstring>
 #include <memory_resource>
 #include <type_traits>
 #include <vector>
@@ -330,6 +332,34 @@ void MergedLayer::dequantize(T* out) const {
 template void MergedLayer::dequantize(float*) const;
 template void MergedLayer::dequantize(BF16*) const;
 
+namespace {
+
+// A stored row in the type it is held in.
+template <typename T>
+void held_row(const LoraTensor& stored, std::int64_t row, bool bf16, std::span<T> out,
+              std::span<float> scratch) {
+  const auto k = std::ssize(out);
+  if (std::is_same_v<T, BF16> && stored.dtype == DType::kBF16) {
+    std::memcpy(out.data(), stored.data + row * k * std::int64_t{sizeof(T)}, out.size_bytes());
+    return;
+  }
+  stored.read(row * k, scratch);
+  std::transform(scratch.begin(), scratch.end(), out.begin(),
+                 [=](float v) { return from_float<T>(bf16 ? round_to<BF16>(v) : v); });
+}
+
+float largest_magnitude(std::span<const BF16> row) {
+  return to_float(largest_bf16(row));
+}
+// NaN where there is one: magnitudes order like their bits.
+float largest_magnitude(std::span<const float> row) {
+  std::uint32_t largest = 0;
+  for (const float v : row) largest = std::max(largest, std::bit_cast<std::uint32_t>(v) & 0x7FFFFFFFu);
+  return std::bit_cast<float>(largest);
+}
+
+}  // namespace
+
 template <typename T>
 void MergedLayer::plain(DType held, T* out) const {
   const bool bf16 = held == DType::kBF16;
@@ -337,11 +367,10 @@ void MergedLayer::plain(DType held, T* out) const {
   for_parts([&](Part& part, std::int64_t begin, std::int64_t end) {
     for_tiles(begin, end, [&](std::int64_t first, std::int64_t count) {
       T* tile = out + first * source_.k;
-      for (std::int64_t i = 0; i < count; ++i) {
-        stored.read((first + i) * source_.k, part.row);
-        std::transform(part.row.begin(), part.row.end(), tile + i * source_.k,
-                       [=](float v) { return from_float<T>(bf16 ? round_to<BF16>(v) : v); });
-      }
+      const auto tile_row = [&](std::int64_t i) {
+        return std::span<T>(tile + i * source_.k, static_cast<std::size_t>(source_.k));
+      };
+      for (std::int64_t i = 0; i < count; ++i) held_row(stored, first + i, bf16, tile_row(i), part.row);
       add_lora(lora_, first,
                {.weights = tile,
                 .dtype = std::is_same_v<T, BF16> ? DType::kBF16 : DType::kF32,
@@ -352,12 +381,8 @@ void MergedLayer::plain(DType held, T* out) const {
                 .panel = part.panel,
                 .cells = part.cells},
                part.up);
-      for (std::int64_t i = 0; i < count; ++i) {
-        float largest = 0;
-        for (const T* v = tile + i * source_.k; v != tile + (i + 1) * source_.k; ++v)
-          largest = std::max(largest, std::isfinite(to_float(*v)) ? 0.0f : INFINITY);
-        require_finite(first + i, largest);
-      }
+      for (std::int64_t i = 0; i < count; ++i)
+        require_finite(first + i, largest_magnitude(std::span<const T>(tile_row(i))));
     });
   });
 }
