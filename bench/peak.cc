@@ -4,7 +4,7 @@
 
 #undef HWY_TARGET_INCLUDE
 #define HWY_TARGET_INCLUDE "peak.cc"
-#include "backend/cpu/targets.h"
+#include "simd/targets.h"
 
 #include "hwy/foreach_target.h"
 

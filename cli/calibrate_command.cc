@@ -105,6 +105,7 @@ std::string table(const plan::Calibration& c) {
                              giga(c.download_bytes), c.copy_row_bytes));
   line("host memory", giga(c.host_bytes));
   line("loading", giga(c.loading_bytes));
+  line("merging", fmt::format("{:.3g} G weights/s, products {}", c.merge.weights / 1e9, tera(c.merge.ops)));
   line("file", c.file_bytes > 0 ? giga(c.file_bytes) : "not measured");
   if (c.context_bytes > 0) line("driver", format_bytes(c.context_bytes));
   return text;

@@ -2,7 +2,9 @@
 
 #include <charconv>
 #include <cmath>
+#include <filesystem>
 
+#include "base/error.h"
 #include "log.h"
 #include "sample/state.h"
 #include "values.h"
@@ -10,19 +12,33 @@
 namespace h3s::cli {
 namespace {
 
-// The last colon parts a file from its strength where a number follows it; a name may hold others.
+namespace fs = std::filesystem;
+
+[[noreturn]] void refuse(const std::string& text, Status status, std::string_view reason) {
+  fail(status, "--lora {}: {}", one_line(text), reason);
+}
+
+float parse_strength(const std::string& text, const std::string& number) {
+  const char *begin = number.data(), *end = number.data() + number.size();
+  if (begin != end && *begin == '+') ++begin;
+  float strength = NAN;
+  const auto [stop, error] = std::from_chars(begin, end, strength);
+  if (begin == end || stop != end || error != std::errc() || !std::isfinite(strength))
+    refuse(text, Status::kInvalidArgument,
+           fmt::format("the strength after the colon must be a finite number, got \"{}\"", number));
+  return strength;
+}
+
+// The last colon parts a file from its strength, unless it belongs to the name of a file that is there while
+// none has the name before it.
 checkpoint::LoraRequest parse(const std::string& text) {
   const std::size_t colon = text.rfind(':');
-  if (colon == std::string::npos || colon == 0) return {text, 1.0f};
-  const char *begin = text.data() + colon + 1, *end = text.data() + text.size();
-  if (begin != end && *begin == '+') ++begin;
-  float strength = 0;
-  const auto [stop, error] = std::from_chars(begin, end, strength);
-  if (begin == end || stop != end || (error != std::errc() && error != std::errc::result_out_of_range))
-    return {text, 1.0f};
-  if (error != std::errc() || !std::isfinite(strength))
-    fail(Status::kInvalidArgument, "[lora] strength must be a finite number, got {}", text.substr(colon + 1));
-  return {text.substr(0, colon), strength};
+  const std::string file = text.substr(0, colon);
+  std::error_code error;  // ignored: what cannot be looked at is not there
+  if (colon != std::string::npos && colon > 0 && fs::exists(file, error))
+    return {file, parse_strength(text, text.substr(colon + 1))};
+  if (!fs::exists(text, error)) refuse(text, Status::kIo, "no such file");
+  return {text, 1.0f};
 }
 
 }  // namespace
@@ -34,8 +50,13 @@ std::vector<checkpoint::LoraRequest> LoraOptions::requests() const {
 }
 
 checkpoint::Checkpoint LoraOptions::adapted(const checkpoint::Checkpoint& checkpoint) const {
-  return checkpoint.with_loras(
-      requests(), mode == "merge" ? checkpoint::LoraMode::kMerge : checkpoint::LoraMode::kRuntime);
+  const std::vector<checkpoint::LoraRequest> list = requests();
+  try {
+    return checkpoint.with_loras(
+        list, mode == "merge" ? checkpoint::LoraMode::kMerge : checkpoint::LoraMode::kRuntime);
+  } catch (const Error& e) {  // names the file, and what is wrong with it
+    throw Error(e.status(), fmt::format("--lora {}", e.what()));
+  }
 }
 
 checkpoint::Checkpoint LoraOptions::apply(const checkpoint::Checkpoint& checkpoint) const {

@@ -149,7 +149,12 @@ class SamplingRun {
 
   int execute() {
     const sample::SamplerOptions sampler = sample::Job::check(inputs_, options_.job);
-    if (options_.resume) sample::check_state(state_path_, sampler, settings_);
+    if (options_.resume) {
+      if (std::error_code error; !fs::exists(state_path_, error))
+        fail(Status::kIo, "{}: no such file: there is no state to resume from; run without --resume",
+             state_path_);
+      sample::check_state(state_path_, sampler, settings_);
+    }
     plan_ = make_run_plan(options_, checkpoint_, inputs_, layout_);
     enforce(*plan_, accountant_);
     reserve_disk();
@@ -185,6 +190,7 @@ class SamplingRun {
     log("{}: {} blocks, {} tokens, {}, on {}", fs::path(options_.model).filename().string(),
         checkpoint_.spec().layers, layout_.tokens(), plan_->session.dials.describe(),
         backend::describe(options_.where));
+    for (const std::string& line : options_.idle_dials(checkpoint_.spec())) warn(line);
     if (!plan_->weights_cached)
       warn(fmt::format("{}: larger than the memory of this machine: each step reads it from the disk",
                        options_.model));

@@ -1,5 +1,9 @@
 #include "run_options.h"
 
+#include <fmt/format.h>
+
+#include <algorithm>
+
 #include "base/bytes.h"
 #include "values.h"
 
@@ -76,11 +80,16 @@ void add_memory(CLI::App& command, RunOptions& options) {
                                 "What stays on the device; default the fastest that fits the budgets")
                               ->check(CLI::IsMember({"resident", "head-groups", "flat"}));
   const auto dial = [&](const char* flag, std::int64_t& value, const char* help) {
-    return group(flag, value, help)->capture_default_str()->check(whole(0, kMaxTokens))->needs(schedule);
+    CLI::Option* option =
+        group(flag, value, help)->capture_default_str()->check(whole(0, kMaxTokens))->needs(schedule);
+    options.dial_options.push_back(option);
+    return option;
   };
   dial("--head-group", options.dials.head_group, "Heads attended at a time; head-groups and flat");
   const auto flag = [&](const char* name, bool& value, const char* help) {
-    command.add_flag(name, value, help)->group("Memory and speed (never change the result)")->needs(schedule);
+    options.dial_options.push_back(command.add_flag(name, value, help)
+                                       ->group("Memory and speed (never change the result)")
+                                       ->needs(schedule));
   };
   flag("--project-ahead", options.dials.project_ahead,
        "flat: project the next heads while the current ones are attended, to hide the uploads of x");
@@ -114,6 +123,30 @@ void RunOptions::resolve() {
   where = backend::parse_device(device, threads);
   if (!vram.empty()) budgets.device_bytes = parse_bytes(vram);
   if (!ram.empty()) budgets.ram_bytes = parse_bytes(ram);
+}
+
+std::vector<std::string> RunOptions::idle_dials(const spec::ModelSpec& spec) const {
+  std::vector<std::string> lines;
+  const auto given = [&](const char* flag) {
+    return std::any_of(dial_options.begin(), dial_options.end(),
+                       [&](const CLI::Option* o) { return o->check_name(flag) && o->count() > 0; });
+  };
+  const auto no_effect = [&](const char* flag, bool idle, const std::string& when) {
+    if (idle && given(flag)) lines.push_back(fmt::format("{} has no effect {}", flag, when));
+  };
+  const bool resident = dials.schedule == exec::Schedule::kResident;
+  const std::string with = fmt::format("with --schedule {}", schedule);
+  no_effect("--head-group", resident, with);
+  no_effect("--keep-projection-input", resident, with);
+  no_effect("--project-ahead", dials.schedule != exec::Schedule::kFlat, with);
+  no_effect("--weight-slots", where.on_cpu(), "on the CPU, where weights stay where the file is mapped");
+  if (!resident && dials.head_group > spec.heads)
+    lines.push_back(fmt::format("--head-group {}: the model has {} heads, all of which are attended at once",
+                                dials.head_group, spec.heads));
+  if (dials.resident_blocks > spec.layers)
+    lines.push_back(fmt::format("--resident-blocks {}: the model has {} blocks, all of which stay",
+                                dials.resident_blocks, spec.layers));
+  return lines;
 }
 
 void add_run_options(CLI::App& command, RunOptions& options) {

@@ -3,6 +3,7 @@
 
 #include <CLI/CLI.hpp>
 #include <string>
+#include <vector>
 
 #include "backend/select.h"
 #include "exec/footprint.h"
@@ -23,12 +24,15 @@ struct RunOptions {
   LoraOptions loras;
   sample::JobOptions job;
   exec::Dials dials;
+  std::vector<const CLI::Option*> dial_options;  // given or not; owned by the command
   exec::Budgets budgets;
   backend::DeviceChoice where;
 
   // Fills in job, dials, where and the budgets that were given from the names above. Throws
   // Error(kInvalidArgument), or kUnsupported for a GPU that cannot be used.
   void resolve();
+  // A line for each dial that was given and does nothing, or less than it says, for this network and device.
+  std::vector<std::string> idle_dials(const spec::ModelSpec& spec) const;
 };
 
 // Adds them all to `command`; `options` must live as long as it.

@@ -72,7 +72,7 @@ CLI::Validator byte_count() {
             try {
               parse_bytes(text);
             } catch (const Error&) {
-              return expected("a size above 0 such as 512MiB, 8GiB or 1.5GB", text);
+              return expected(std::string(kByteCountText), text);
             }
             return std::string();
           },

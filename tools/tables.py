@@ -174,12 +174,25 @@ def formats_h200():
     return markdown(["format", "a block at 28,931 tokens, ms", "x int8", "a step of two streamed blocks at 217,088, s", "x int8"], rows) + "\n\n" + note
 
 
+def merge():
+    result = json.loads((RESULTS / "merge-cpu.json").read_text())
+    by_format = {}
+    for row in result["rows"]:
+        by_format.setdefault(row["format"], {})[row["rank"]] = row
+    rows = [[name, f"{ranks[128]['load_seconds']:.2f}", *(f"{ranks[rank]['merged_load_seconds']:.2f}" for rank in (16, 128)),
+             f"{ranks[128]['product_operations'] / ranks[128]['peak_operations_per_second']:.2f}",
+             size(ranks[128]["merge_memory_bytes"])] for name, ranks in by_format.items()]
+    note = f"Seconds, {result['machine']}, at {result['commit']} by `{result['command']}`."
+    return markdown(["format", "without LoRA", "rank 16", "rank 128", "its products at the machine's peak", "booked for 16 threads"],
+                    rows) + "\n\n" + note
+
+
 def budget_of(arguments):
     words = arguments.split()
     return words[words.index("--vram") + 1] if "--vram" in words else "none, resident" if "resident" in words else "none"
 
 
-TABLES = [("README.md", "runs", runs), ("docs/memory.md", "memory", memory),
+TABLES = [("README.md", "runs", runs), ("docs/memory.md", "memory", memory), ("docs/lora.md", "merge", merge),
           ("docs/hardware.md", "attention-h200", attention_h200), ("docs/hardware.md", "linear-h200", linear_h200),
           ("docs/hardware.md", "rows-h200", device_rows("rows")), ("docs/hardware.md", "block-h200", block_h200),
           ("docs/hardware.md", "blocks-h200", blocks_h200), ("docs/hardware.md", "budgets-h200", budgets_h200),

@@ -1,5 +1,6 @@
 #include "base/bytes.h"
 
+#include <algorithm>
 #include <array>
 #include <cctype>
 #include <charconv>
@@ -15,32 +16,37 @@ struct Unit {
   double bytes;
 };
 
-constexpr std::array<Unit, 13> kUnits{{
+constexpr std::array<Unit, 18> kUnits{{
     {"", 1},
     {"b", 1},
     {"k", 1024},
     {"kb", 1e3},
-    {"kib", 1024.0},
+    {"ki", 1024},
+    {"kib", 1024},
+    {"m", 0x1p20},
     {"mb", 1e6},
-    {"mib", 1048576.0},
+    {"mi", 0x1p20},
+    {"mib", 0x1p20},
+    {"g", 0x1p30},
     {"gb", 1e9},
-    {"gib", 1073741824.0},
+    {"gi", 0x1p30},
+    {"gib", 0x1p30},
+    {"t", 0x1p40},
     {"tb", 1e12},
-    {"tib", 1099511627776.0},
-    {"m", 1048576.0},
-    {"g", 1073741824.0},
+    {"ti", 0x1p40},
+    {"tib", 0x1p40},
 }};
 
 [[noreturn]] void bad(std::string_view text) {
-  fail(Status::kInvalidArgument, "[bytes] expected a positive size such as 512MiB, 8GiB or 1.5GB, got \"{}\"",
-       text);
+  fail(Status::kInvalidArgument, "[bytes] expected {}, got \"{}\"", kByteCountText, text);
 }
 
 }  // namespace
 
 std::int64_t parse_bytes(std::string_view text) {
   double value = 0;
-  const auto [end, error] = std::from_chars(text.data(), text.data() + text.size(), value);
+  const std::size_t first = std::min(text.find_first_not_of(' '), text.size());
+  const auto [end, error] = std::from_chars(text.data() + first, text.data() + text.size(), value);
   if (error != std::errc{} || !std::isfinite(value) || value <= 0) bad(text);
   std::string unit;
   for (const char* c = end; c != text.data() + text.size(); ++c)
@@ -63,6 +69,12 @@ std::string format_bytes(std::int64_t bytes) {
     ++idx;
   }
   return idx == 0 ? fmt::format("{} B", bytes) : fmt::format("{:.2f} {}", value, kNames[idx]);
+}
+
+std::array<std::string, 2> format_apart(std::int64_t a, std::int64_t b) {
+  std::array<std::string, 2> texts{format_bytes(a), format_bytes(b)};
+  if (a != b && texts[0] == texts[1]) texts = {fmt::format("{} B", a), fmt::format("{} B", b)};
+  return texts;
 }
 
 }  // namespace h3s

@@ -39,7 +39,8 @@ template <typename F>
 inline float drawn_small(float x, float u) {
   const float magnitude = std::min(std::fabs(x), F::kLargest);
   const bool normal = magnitude >= std::ldexp(1.0f, F::kMinExponent);
-  const float step = normal ? std::ldexp(1.0f, std::ilogb(magnitude) - F::kMantissaBits) : F::kStep;
+  const float power = std::bit_cast<float>(std::bit_cast<std::uint32_t>(magnitude) & 0x7F800000u);
+  const float step = normal ? power * std::ldexp(1.0f, -F::kMantissaBits) : F::kStep;
   return std::copysign(std::min(std::floor(magnitude / step + u) * step, F::kLargest), x);
 }
 

@@ -7,6 +7,7 @@
 #include "base/block_scale.h"
 #include "base/error.h"
 #include "base/float8.h"
+#include "base/magnitude.h"
 #include "checkpoint/draw.h"
 #include "checkpoint/formats.h"
 #include "checkpoint/quantize_int8.h"
@@ -19,12 +20,6 @@ namespace {
 
 constexpr std::int64_t kMxBlock = 32, kNvfp4Block = 16;
 constexpr float kSmallestInt4Peak = 1e-10f;
-
-float largest_magnitude(std::span<const float> values) {
-  float largest = 0;
-  for (const float v : values) largest = std::max(largest, std::abs(v));
-  return largest;
-}
 
 void widen(std::span<const BF16> row, std::span<float> out) {
   for (std::size_t i = 0; i < row.size(); ++i) out[i] = to_float(row[i]);
@@ -61,8 +56,14 @@ void check_width(WeightFormat format, std::int64_t k, std::int64_t rotate_group)
 }  // namespace
 
 LayerEncoder::LayerEncoder(WeightFormat format, std::int64_t n, std::int64_t k, std::int64_t rotate_group,
-                           float largest, bool full_precision)
-    : format_(format), n_(n), k_(k), rotate_group_(rotate_group), stored_rows_(n), row_bytes_(k) {
+                           float largest, bool full_precision, std::pmr::memory_resource* memory)
+    : memory_(memory),
+      format_(format),
+      n_(n),
+      k_(k),
+      rotate_group_(rotate_group),
+      stored_rows_(n),
+      row_bytes_(k) {
   check_width(format, k, rotate_group);
   choose(largest);
   if (full_precision) tag_.insert(tag_.size() - 1, R"(, "full_precision_matrix_mult": true)");
@@ -168,7 +169,7 @@ void LayerEncoder::encode_row(std::int64_t row_idx, std::span<const BF16> row, s
 
 void LayerEncoder::add(const char* suffix, DType dtype, std::vector<std::int64_t> shape) {
   const std::uint64_t bytes = io::tensor_bytes(dtype, shape).value();
-  companions_.push_back({suffix, dtype, std::move(shape), std::vector<std::byte>(bytes)});
+  companions_.push_back({suffix, dtype, std::move(shape), std::pmr::vector<std::byte>(bytes, memory_)});
 }
 
 void LayerEncoder::set_float(std::size_t companion, std::int64_t idx, float value) {
@@ -209,7 +210,7 @@ void LayerEncoder::blocks_row(std::int64_t row_idx, std::span<const BF16> row, s
     const std::span<const float> values =
         scratch.subspan(first, static_cast<std::size_t>(std::min(size, k_ - i)));
     set_byte(0, swizzled_offset(row_idx, i / size, columns),
-             encode(first, values, largest_magnitude(values)));
+             encode(first, values, largest_magnitude(values.data(), std::ssize(values))));
   }
 }
 
@@ -255,7 +256,8 @@ void LayerEncoder::w4a8_row(std::int64_t row_idx, std::span<const BF16> row, std
 void LayerEncoder::w4a4_row(std::int64_t row_idx, std::span<const BF16> row, std::byte* out,
                             std::span<float> scratch) {
   widen_rotated(row, rotate_group_, scratch);
-  const float peak = std::max(largest_magnitude(scratch), round_to<BF16>(kSmallestInt4Peak));
+  const float peak =
+      std::max(largest_magnitude(scratch.data(), std::ssize(scratch)), round_to<BF16>(kSmallestInt4Peak));
   const float scale = round_to<BF16>(peak / 7.0f);
   set_float(0, row_idx, scale);
   std::vector<std::int8_t> codes(row.size());

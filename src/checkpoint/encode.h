@@ -3,6 +3,7 @@
 
 #include <array>
 #include <cstdint>
+#include <memory_resource>
 #include <span>
 #include <string>
 #include <vector>
@@ -19,9 +20,11 @@ class LayerEncoder {
  public:
   // `largest` is the largest magnitude of the whole matrix, where needs_largest(format). `rotate_group` as in
   // quantize_int8.h, for the ConvRot formats. Finite weights only.
-  // With `full_precision` the tag asks for full_precision_matrix_mult.
+  // With `full_precision` the tag asks for full_precision_matrix_mult. The companions' bytes come from
+  // `memory`, which outlives the encoder.
   LayerEncoder(WeightFormat format, std::int64_t n, std::int64_t k, std::int64_t rotate_group, float largest,
-               bool full_precision = false);
+               bool full_precision = false,
+               std::pmr::memory_resource* memory = std::pmr::get_default_resource());
 
   // From now on codes are drawn (draw.h), the first row to encode being row `first_row` of the layer whose
   // seed this is.
@@ -50,7 +53,7 @@ class LayerEncoder {
     std::string suffix;
     DType dtype;
     std::vector<std::int64_t> shape;
-    std::vector<std::byte> bytes;
+    std::pmr::vector<std::byte> bytes;
   };
   const std::vector<Companion>& companions() const { return companions_; }
 
@@ -78,6 +81,7 @@ class LayerEncoder {
   void w4a8_row(std::int64_t row_idx, std::span<const BF16> row, std::byte* out, std::span<float> scratch);
   void w4a4_row(std::int64_t row_idx, std::span<const BF16> row, std::byte* out, std::span<float> scratch);
 
+  std::pmr::memory_resource* memory_;
   WeightFormat format_;
   std::int64_t n_, k_, rotate_group_;
   std::int64_t stored_rows_ = 0, row_bytes_ = 0;

@@ -1,9 +1,7 @@
 #include "checkpoint/lora.h"
 
 #include <algorithm>
-#include <array>
 #include <bit>
-#include <charconv>
 #include <cmath>
 #include <cstring>
 #include <optional>
@@ -12,16 +10,12 @@
 #include "base/error.h"
 #include "base/float16.h"
 #include "checkpoint/checkpoint.h"
+#include "checkpoint/lora_alpha.h"
 #include "checkpoint/merge.h"
 #include "io/json.h"
 
 namespace h3s::checkpoint {
 namespace {
-
-// Metadata entries under which trainers store the alpha of all pairs, and the one that says that the stored
-// tensors have it in them already.
-constexpr std::array kAlphaEntries{"alpha", "lora_alpha", "network_alpha", "ss_network_alpha"};
-constexpr const char* kBakedEntry = "baked_scale";
 
 [[noreturn]] void refuse(const io::SafetensorsReader& file, const std::string& key, Status status,
                          std::string_view reason) {
@@ -41,7 +35,11 @@ class FileReading {
  public:
   FileReading(const io::SafetensorsReader& file, const Checkpoint& base, const LoraTargets& targets,
               const LoraRequest& request)
-      : file_(file), base_(base), targets_(targets), report_{request.path, request.strength, 0, 0, {}} {}
+      : file_(file),
+        base_(base),
+        targets_(targets),
+        alphas_(file),
+        report_{request.path, request.strength, 0, 0, {}} {}
 
   LoraReport read(std::map<std::string, LoraLayer>& layers) {
     collect();
@@ -130,43 +128,17 @@ class FileReading {
              fmt::format("expected a matrix, got shape {}", shape_text(info.shape)));
   }
 
-  float scale_of(const Entry& entry, std::int64_t rank) const {
-    const auto ratio = [&](const std::string& key, double alpha) {
-      const auto scale = static_cast<float>(report_.strength * alpha / static_cast<double>(rank));
-      if (!std::isfinite(scale))
-        refuse(file_, key, Status::kBadFile,
-               fmt::format("strength {} times alpha {} over rank {} must be finite", report_.strength, alpha,
-                           rank));
-      return scale;
-    };
-    if (entry.alpha != nullptr) return ratio(entry.alpha->name, stored_alpha(*entry.alpha));
-    if (file_.metadata().count(kBakedEntry) == 0)
-      for (const char* name : kAlphaEntries)
-        if (const auto found = file_.metadata().find(name); found != file_.metadata().end())
-          return ratio(metadata_key(name), metadata_alpha(name, found->second));
-    return report_.strength;
-  }
-
-  static std::string metadata_key(const char* name) { return fmt::format("__metadata__.{}", name); }
-
-  double stored_alpha(const io::TensorInfo& info) const {
-    const LoraTensor tensor = floats(info);
-    if (info.elements() != 1)
-      refuse(file_, info.name, Status::kBadFile,
-             fmt::format("expected one value, got shape {}", shape_text(info.shape)));
-    float alpha = 0;
-    tensor.read(0, {&alpha, 1});
-    if (!std::isfinite(alpha)) refuse(file_, info.name, Status::kBadFile, fmt::format("alpha is {}", alpha));
-    return alpha;
-  }
-
-  double metadata_alpha(const char* name, const std::string& text) const {
-    double alpha = 0;
-    const auto [end, error] = std::from_chars(text.data(), text.data() + text.size(), alpha);
-    if (error != std::errc() || end != text.data() + text.size() || !std::isfinite(alpha))
-      refuse(file_, metadata_key(name), Status::kBadFile,
-             fmt::format("expected a number, got \"{}\"", io::printable(text)));
-    return alpha;
+  float scale_of(const std::string& module, const Entry& entry, std::int64_t rank) const {
+    const std::optional<LoraAlphas::Alpha> alpha = alphas_.of(module, entry.alpha);
+    if (!alpha) return report_.strength;
+    const double over =
+        alphas_.over_root() ? std::sqrt(static_cast<double>(rank)) : static_cast<double>(rank);
+    const auto scale = static_cast<float>(report_.strength * alpha->value / over);
+    if (!std::isfinite(scale))
+      refuse(file_, alpha->key, Status::kBadFile,
+             fmt::format("strength {} times alpha {} over rank {} must be finite", report_.strength,
+                         alpha->value, rank));
+    return scale;
   }
 
   void add_pair(const std::string& module, const Entry& entry, std::map<std::string, LoraLayer>& layers) {
@@ -178,7 +150,7 @@ class FileReading {
     const std::int64_t rank = down.shape[0];
     if (up.shape[1] != rank)
       refuse(file_, up.name, Status::kBadFile, fmt::format("B has rank {}, A {}", up.shape[1], rank));
-    const float scale = scale_of(entry, rank);
+    const float scale = scale_of(module, entry, rank);
     const LoraTarget* target = targets_.find(module);
     if (target == nullptr) return skip(module, "no linear layer of this network");
     const std::int64_t k = base_.linear(target->layer).k;
@@ -236,6 +208,7 @@ class FileReading {
   const io::SafetensorsReader& file_;
   const Checkpoint& base_;
   const LoraTargets& targets_;
+  const LoraAlphas alphas_;
   LoraReport report_;
   std::map<std::string, Entry> entries_;
   std::vector<Claim> pairs_, biases_;  // a few hundred
@@ -324,14 +297,19 @@ std::shared_ptr<const LoraSet> LoraSet::open(const Checkpoint& base, std::span<c
     set->files_.push_back(file);
     set->reports_.push_back(FileReading(file, base, targets, request).read(set->layers_));
   }
-  if (mode == LoraMode::kMerge)
-    for (const auto& [layer, lora] : set->layers_) {
-      const LinearSource source = base.linear(layer);
-      if (const std::string problem = MergedLayer::problem(source); !lora.pairs.empty() && !problem.empty())
-        fail(Status::kUnsupported, "{}: {}: {}; runtime mode takes it", base.file().path(),
-             io::printable(source.key), problem);
-    }
+  if (mode == LoraMode::kMerge) set->prepare_merging(base);
   return set;
+}
+
+void LoraSet::prepare_merging(const Checkpoint& base) {
+  for (const auto& [layer, lora] : layers_) {
+    if (lora.pairs.empty()) continue;
+    const LinearSource source = base.linear(layer);
+    if (const std::string problem = MergedLayer::problem(source); !problem.empty())
+      fail(Status::kUnsupported, "{}: {}: {}; runtime mode takes it", base.file().path(),
+           io::printable(source.key), problem);
+    merge_part_bytes_ = std::max(merge_part_bytes_, MergedLayer::part_bytes(source, lora));
+  }
 }
 
 const LoraLayer* LoraSet::find(const std::string& layer) const {

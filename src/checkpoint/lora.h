@@ -92,12 +92,16 @@ class LoraSet {
                                              LoraMode mode);
 
   LoraMode mode() const { return mode_; }
+  // Memory that a thread merges in, whatever the layer; 0 in runtime mode. MergeWorkspace::part_bytes.
+  std::int64_t merge_part_bytes() const { return merge_part_bytes_; }
   const LoraLayer* find(const std::string& layer) const;  // null: nothing changes it
   const std::vector<LoraReport>& reports() const { return reports_; }
   const std::vector<io::SafetensorsReader>& files() const { return files_; }
 
  private:
+  void prepare_merging(const Checkpoint& base);
   LoraMode mode_ = LoraMode::kRuntime;
+  std::int64_t merge_part_bytes_ = 0;
   std::vector<io::SafetensorsReader> files_;
   std::vector<LoraReport> reports_;
   std::map<std::string, LoraLayer> layers_;

@@ -26,6 +26,11 @@ mem::Buffer allocate_curve(Context context, const spec::ModelSpec& spec) {
       "time curve");
 }
 
+mem::Buffer allocate_merge_memory(Context context, const WeightLoader& weights) {
+  if (weights.sizes().merge_bytes == 0) return {};
+  return context.accountant.allocate(mem::Space::kHost, weights.sizes().merge_bytes, "merging of LoRAs");
+}
+
 }  // namespace
 
 SessionState::SessionState(Context ctx, const WeightLoader& weights, const spec::Layout& job,
@@ -35,7 +40,8 @@ SessionState::SessionState(Context ctx, const WeightLoader& weights, const spec:
       spec(checkpoint.spec()),
       layout(job),
       options(opts),
-      loader(weights),
+      merge_memory(allocate_merge_memory(ctx, weights)),
+      loader(weights.with_merge_memory(merge_memory.data())),
       globals_slot(ctx, loader.sizes().globals, "weights outside blocks"),
       curve_table(allocate_curve(ctx, spec)),
       ring(ctx, loader, opts.dials),

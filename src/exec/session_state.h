@@ -27,7 +27,8 @@ struct SessionState {
   const spec::ModelSpec& spec;
   const spec::Layout& layout;
   SessionOptions options;
-  WeightLoader loader;
+  mem::Buffer merge_memory;  // empty: no LoRAs to merge
+  WeightLoader loader;       // with merge_memory
   WeightSlot globals_slot;
   mem::Buffer curve_table;
   WeightRing ring;

@@ -3,6 +3,7 @@
 #include <algorithm>
 #include <array>
 #include <cstring>
+#include <mutex>
 #include <thread>
 #include <vector>
 
@@ -30,11 +31,6 @@ constexpr std::int64_t kRankMultiple = 16;
 
 // Less is not worth a thread.
 constexpr std::int64_t kLeastCopyBytes = 4 << 20, kLeastDecodedElements = 1 << 18;
-
-// Bound by arithmetic, of which there is a lot: nothing computes without these weights.
-int merging_threads() {
-  return std::clamp(static_cast<int>(std::thread::hardware_concurrency()), 1, 16);
-}
 
 template <typename T>
 T load_unaligned(const std::byte* data, std::int64_t idx) {
@@ -68,6 +64,16 @@ void load_bytes(const std::byte* src, std::int64_t bytes, int threads, std::byte
     std::memcpy(dst + begin, src + begin, static_cast<std::size_t>(end - begin));
   });
 }
+
+int merging_threads() {
+  return std::clamp(static_cast<int>(std::thread::hardware_concurrency()), 1, checkpoint::kMostMergeThreads);
+}
+
+// Merging takes every processor and all of the memory for it: one layer at a time.
+struct WeightLoader::Merging {
+  std::mutex mutex;
+  checkpoint::MergeWorkspace workspace;
+};
 
 // Builds tensors one after another in a slot: measures with null memory, writes otherwise.
 class WeightLoader::Builder {
@@ -109,7 +115,9 @@ class WeightLoader::Builder {
     LinearWeight weight = geometry(layer, source, round);
     weight.dtype = DType::kF32;
     if (merges(layer)) {
-      weight.data = merged_plain<float>(layer, source, round ? DType::kBF16 : DType::kF32);
+      const DType held = round ? DType::kBF16 : DType::kF32;
+      weight.data =
+          merged<float>(layer, source, [=](const MergedLayer& rows, float* out) { rows.plain(held, out); });
       return weight;
     }
     weight.data = source.weight->dtype == DType::kF32 && !round
@@ -273,66 +281,42 @@ class WeightLoader::Builder {
   void merged_matrix(const std::string& layer, const LinearSource& source, DType compute,
                      LinearWeight& weight) {
     weight.dtype = compute;
-    if (source.plain()) {
-      dispatch_dtype<float, BF16>(
-          compute, "merge", [&]<typename T>() { weight.data = merged_plain<T>(layer, source, compute); });
-      return;
-    }
-    if (!computes_bf16() || source.activation == Activation::kNone)
-      dispatch_dtype<float, BF16>(compute, "merge", [&]<typename T>() {
-        weight.data = merged<T>(layer, source, weight,
-                                [](const MergedLayer& rows, std::int64_t begin, std::int64_t end, T* out) {
-                                  rows.dequantize(begin, end, out);
-                                });
+    if (!source.plain() && computes_bf16() && source.activation != Activation::kNone)
+      return merged_operand(layer, source, weight);
+    dispatch_dtype<float, BF16>(compute, "merge", [&]<typename T>() {
+      weight.data = merged<T>(layer, source, [&](const MergedLayer& rows, T* out) {
+        if (source.plain())
+          rows.plain(compute, out);
+        else
+          rows.dequantize(out);
       });
-    else if (source.activation == Activation::kInt8 || source.activation == Activation::kInt4)
-      merged_int8(layer, source, weight);
-    else
-      merged_floats(layer, source, weight);
+    });
   }
 
-  void merged_int8(const std::string& layer, const LinearSource& source, LinearWeight& weight) {
+  // The operand of a quantised product.
+  void merged_operand(const std::string& layer, const LinearSource& source, LinearWeight& weight) {
+    if (source.activation != Activation::kInt8 && source.activation != Activation::kInt4) {
+      set_coded_float(source, weight);
+      weight.data = merged<BF16>(
+          layer, source, [&](const MergedLayer& rows, BF16* out) { weight.tensor_scale = rows.values(out); });
+      return;
+    }
     set_int8(source, weight);
     auto* scale = carver_.take<float>(source.n);
     weight.scale = scale;
-    float* written = host(scale);
-    weight.data =
-        merged<std::int8_t>(layer, source, weight,
-                            [=](const MergedLayer& rows, std::int64_t begin, std::int64_t end,
-                                std::int8_t* out) { rows.codes(begin, end, out, written + begin); });
+    weight.data = merged<std::int8_t>(
+        layer, source, [&](const MergedLayer& rows, std::int8_t* out) { rows.codes(out, host(scale)); });
   }
 
-  void merged_floats(const std::string& layer, const LinearSource& source, LinearWeight& weight) {
-    set_coded_float(source, weight);
-    weight.data = merged<BF16>(layer, source, weight,
-                               [](const MergedLayer& rows, std::int64_t begin, std::int64_t end, BF16* out) {
-                                 rows.values(begin, end, out);
-                               });
-  }
-
-  // [n, k] of T; the scale of the whole weight is the merged one.
-  template <typename T, typename DecodeRows>
-  T* merged(const std::string& layer, const LinearSource& source, LinearWeight& weight, DecodeRows decode) {
+  // [n, k] of T, which write(layer, memory) fills.
+  template <typename T, typename Write>
+  T* merged(const std::string& layer, const LinearSource& source, Write write) {
     T* device = carver_.take<T>(source.n * source.k);
     if (T* dst = host(device)) {
-      const MergedLayer rows(loader_.checkpoint_, layer, loader_.merging_threads_);
-      if (weight.float_code) weight.tensor_scale = rows.tensor_scale();
-      in_slices(source.n, 1, loader_.merging_threads_, [&](std::int64_t begin, std::int64_t end) {
-        decode(rows, begin, end, dst + begin * source.k);
-      });
+      H3S_ASSERT(loader_.merging_ != nullptr);
+      const std::lock_guard lock(loader_.merging_->mutex);
+      write(MergedLayer(loader_.checkpoint_, layer, loader_.merging_->workspace), dst);
     }
-    return device;
-  }
-
-  template <typename T>
-  T* merged_plain(const std::string& layer, const LinearSource& source, DType held) {
-    const checkpoint::LoraLayer& lora = *loader_.checkpoint_.lora(layer);
-    T* device = carver_.take<T>(source.n * source.k);
-    if (T* dst = host(device))
-      in_slices(source.n, 1, loader_.merging_threads_, [&](std::int64_t begin, std::int64_t end) {
-        checkpoint::merged_plain_rows(loader_.checkpoint_, source, lora, held, begin, end,
-                                      dst + begin * source.k);
-      });
     return device;
   }
 
@@ -399,8 +383,16 @@ WeightLoader::WeightLoader(const checkpoint::Checkpoint& checkpoint, DType compu
       compute_(compute),
       device_is_host_(device_is_host),
       threads_(loading_threads(device_is_host)),
-      merging_threads_(merging_threads()),
       sizes_(std::make_shared<WeightSizes>(measure())) {}
+
+WeightLoader WeightLoader::with_merge_memory(void* memory) const {
+  WeightLoader loader = *this;
+  if (memory == nullptr || sizes_->merge_bytes == 0) return loader;
+  loader.merging_ = std::make_shared<Merging>();
+  loader.merging_->workspace = {static_cast<std::byte*>(memory), checkpoint_.loras()->merge_part_bytes(),
+                                merging_threads()};
+  return loader;
+}
 
 model::BlockWeights WeightLoader::load_block(const std::string& prefix, bool adaln, SlotMemory slot,
                                              std::int64_t* used) const {
@@ -453,6 +445,8 @@ model::ConditioningWeights WeightLoader::load_conditioning(SlotMemory slot, std:
 
 WeightSizes WeightLoader::measure() const {
   WeightSizes sizes;
+  if (const checkpoint::LoraSet* loras = checkpoint_.loras())
+    sizes.merge_bytes = checkpoint::kMostMergeThreads * loras->merge_part_bytes();
   const auto see_low_rank = [&](const auto&... weights) {
     sizes.low_rank_row_bytes = std::max({sizes.low_rank_row_bytes, weights.low_rank.row_bytes()...});
   };

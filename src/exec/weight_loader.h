@@ -26,6 +26,8 @@ namespace h3s::exec {
 
 // Threads that copy and decode: one where the device is the host, whose processors the ops use.
 int loading_threads(bool device_is_host);
+// Threads that merge LoRAs into weights: all there are, for nothing computes without these weights.
+int merging_threads();
 // From a mapped file into a slot.
 void load_bytes(const std::byte* src, std::int64_t bytes, int threads, std::byte* dst);
 
@@ -43,6 +45,7 @@ struct WeightSizes {
   std::vector<std::int64_t> blocks;  // of the network, in order
   std::int64_t largest_block = 0;    // of those
   std::int64_t largest_refiner_block = 0;
+  std::int64_t merge_bytes = 0;         // of ordinary memory that all loading shares: with_merge_memory()
   std::int64_t kept_input_row = 0;      // of any block but the refiner's: see model::kept_input_row_bytes()
   std::int64_t low_rank_row_bytes = 0;  // the most that x . a^T of any linear takes: model::LowRank
   // Whether a linear of any block, refiner included, or the text projection has one input scale for all rows
@@ -58,6 +61,10 @@ class WeightLoader {
   const checkpoint::Checkpoint& checkpoint() const { return checkpoint_; }
   DType compute() const { return compute_; }
   const WeightSizes& sizes() const { return *sizes_; }  // measured once, at construction
+
+  // Of sizes().merge_bytes: what LoRAs are merged in, without which no layer that they change can be loaded.
+  // One layer at a time, however many blocks are being loaded; must outlive the loading.
+  WeightLoader with_merge_memory(void* memory) const;
 
   // `prefix` is "blocks.7" or "token_refiner.blocks.0". Each fills `used` with the bytes written from the
   // slot's start.
@@ -76,7 +83,9 @@ class WeightLoader {
   const checkpoint::Checkpoint& checkpoint_;
   DType compute_;
   bool device_is_host_;
-  int threads_, merging_threads_;
+  int threads_;
+  struct Merging;
+  std::shared_ptr<Merging> merging_;  // null: no memory to merge in
   std::shared_ptr<const WeightSizes> sizes_;
 };
 

@@ -89,7 +89,8 @@ void* Accountant::reserve(Space space, std::int64_t bytes, const std::string& wh
   Books& b = books(space);
   if (bytes > b.budget - b.reserved)
     fail(Status::kOverBudget, "[mem] {} budget {} cannot hold {} for {}: {} in use ({})", space_name(space),
-         format_bytes(b.budget), format_bytes(bytes), what, format_bytes(b.reserved), b.largest_holders());
+         format_apart(b.budget, bytes)[0], format_apart(bytes, b.budget)[0], what, format_bytes(b.reserved),
+         b.largest_holders());
   void* data = nullptr;
   try {
     const bool ordinary = space == Space::kPinned && pinning == Pinning::kOrdinaryMemory;

@@ -29,7 +29,7 @@ struct Field {
 };
 
 // Every number of a calibration by its key; the order is that of the file.
-std::array<Field, 21> fields(Calibration& c) {
+std::array<Field, 23> fields(Calibration& c) {
   return {{{"int8_ops", &c.int8.ops, false},
            {"int8_extra_rows", &c.int8.extra_rows, true},
            {"int8_extra_outputs", &c.int8.extra_outputs, true},
@@ -50,7 +50,9 @@ std::array<Field, 21> fields(Calibration& c) {
            {"download_bytes", &c.download_bytes, false},
            {"copy_row_bytes", &c.copy_row_bytes, true},
            {"host_bytes", &c.host_bytes, false},
-           {"loading_bytes", &c.loading_bytes, false}}};
+           {"loading_bytes", &c.loading_bytes, false},
+           {"merge_weights", &c.merge.weights, false},
+           {"merge_ops", &c.merge.ops, false}}};
 }
 
 std::string read_text(const std::string& path) {

@@ -22,6 +22,13 @@ struct AttentionRate {
   double min_rows = 0;  // rows of one head that fill the device
 };
 
+// Merging a LoRA of rank r into n weights takes n / weights + 2 n r / ops seconds, by all threads of the
+// host.
+struct MergeRate {
+  double weights = 0;  // int8 weights a second dequantised and quantised again
+  double ops = 0;      // operations of B . A a second
+};
+
 struct Calibration {
   std::string device;     // "NVIDIA H200", "cpu"
   bool measured = false;  // false: from published figures
@@ -36,7 +43,8 @@ struct Calibration {
   double copy_row_bytes = 0;  // what each row of a strided copy costs on top of its bytes
   double host_bytes = 0;      // one thread of the host from memory to memory, bytes a second
   double loading_bytes = 0;   // the loading threads from the page cache to where weights are uploaded from
-  double file_bytes = 0;      // the same from a file that is not in the page cache
+  MergeRate merge;
+  double file_bytes = 0;           // the same from a file that is not in the page cache
   std::int64_t context_bytes = 0;  // device memory the driver holds beside what is allocated
 };
 

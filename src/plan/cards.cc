@@ -52,9 +52,16 @@ constexpr double kLaunchSeconds = 4e-6;
 constexpr double kHostBytes = 10e9;     // one thread, memory to memory
 constexpr double kLoadingBytes = 12e9;  // several threads, from mapped pages, whose faults bound them
 constexpr double kFileBytes = 2e9;      // an SSD
+// Merging by two threads of an AMD EPYC (bench/results/merge-cpu.json), and by the eight of a usual host.
+constexpr MergeRate kMergeByTwo{1.59e9, 480e9};
+constexpr double kUsualThreads = 8;
 // An H200's driver reported 527 MiB in use with a context, and 12 MiB more with all kernels loaded.
 constexpr std::int64_t kContextBytes = std::int64_t{576} << 20;
 constexpr std::int64_t kDriverBytes = std::int64_t{256} << 20;
+
+MergeRate merge_rate(double threads) {
+  return {kMergeByTwo.weights * threads / 2, kMergeByTwo.ops * threads / 2};
+}
 
 // Lower case, letters and digits alone, without the maker's words.
 std::string plain_name(std::string_view text) {
@@ -124,6 +131,7 @@ Calibration expect(const Card& card) {
   c.upload_bytes = c.download_bytes = kLinkShare * card.link_gbps * 1e9;
   c.host_bytes = kHostBytes;
   c.loading_bytes = kLoadingBytes;
+  c.merge = merge_rate(kUsualThreads);
   c.file_bytes = kFileBytes;
   c.context_bytes = kContextBytes;
   return c;
@@ -142,6 +150,7 @@ Calibration expect_cpu(int threads) {
   c.row_bytes = pairs * 25e9;
   c.quantize_bytes = pairs * 13e9;
   c.upload_bytes = c.download_bytes = c.host_bytes = c.loading_bytes = kHostBytes;
+  c.merge = merge_rate(2 * pairs);
   c.file_bytes = kFileBytes;
   return c;
 }

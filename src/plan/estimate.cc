@@ -4,6 +4,7 @@
 #include <array>
 #include <cmath>
 
+#include "checkpoint/parts.h"
 #include "exec/weight_ring.h"
 
 namespace h3s::plan {
@@ -20,6 +21,26 @@ constexpr double kHostPasses = 6;
 // Of the shorter of compute and copies: two slots stall where the two take turns being late, and both use the
 // device's memory. Runs of bench/results/plan-h200.json.
 constexpr double kNotOverlapped = 0.2;
+
+// Dequantising and quantising again, as a multiple of the time int8 takes (bench/results/merge-cpu.json).
+double merge_factor(checkpoint::WeightFormat format) {
+  using checkpoint::WeightFormat;
+  switch (format) {
+    case WeightFormat::kFloat8E4M3:
+    case WeightFormat::kFloat8E5M2:
+      return 4;
+    case WeightFormat::kMxfp8:
+      return 5.5;
+    case WeightFormat::kConvrotW4A4:
+      return 6;
+    case WeightFormat::kNvfp4:
+      return 7;
+    case WeightFormat::kAsymW4A8:
+      return 64;
+    default:  // int8, plain
+      return 1;
+  }
+}
 
 double calls_of(double rows, double chunk) {
   return std::ceil(rows / chunk);
@@ -57,6 +78,7 @@ TimeModel::TimeModel(const Calibration& calibration, const exec::WeightLoader& l
       weight_rate_(weights_cached || rates_.file_bytes == 0
                        ? rates_.loading_bytes
                        : std::min(rates_.loading_bytes, rates_.file_bytes)),
+      merging_(merging()),
       tokens_(as_double(layout.tokens())),
       element_(as_double(static_cast<std::int64_t>(dtype_size(loader.compute())))),
       qkv_(layer("attn.qkv_proj")),
@@ -81,6 +103,22 @@ TimeModel::Layer TimeModel::layer(const char* name) const {
   result.int8_share = int8 / as_double(spec_.layers);
   result.low_rank = low_rank / as_double(spec_.layers);
   return result;
+}
+
+TimeModel::Merging TimeModel::merging() const {
+  Merging merging;
+  const checkpoint::Checkpoint& checkpoint = loader_.checkpoint();
+  if (checkpoint.loras() == nullptr || checkpoint.loras()->mode() != checkpoint::LoraMode::kMerge) return {};
+  for (const checkpoint::Part& part : checkpoint::model_parts(spec_)) {
+    const checkpoint::LoraLayer* lora = is_linear(part.kind) ? checkpoint.lora(part.name) : nullptr;
+    if (lora == nullptr || lora->pairs.empty()) continue;
+    const checkpoint::LinearSource source = checkpoint.linear(part.name);
+    double seconds = merge_factor(source.format) * as_double(source.n * source.k) / rates_.merge.weights;
+    for (const checkpoint::LoraPair& pair : lora->pairs)
+      seconds += 2 * as_double(pair.target.rows * source.k * pair.rank) / rates_.merge.ops;
+    (part.name.starts_with("blocks.") ? merging.blocks : merging.once) += seconds;
+  }
+  return merging;
 }
 
 const LinearRate& TimeModel::float_rate() const {
@@ -253,12 +291,14 @@ void TimeModel::weights(const Dials& dials, Estimate& estimate) const {
   const double streamed = all * as_double(placement.streamed_blocks(spec_.layers)) / layers;
   const double kept = all * as_double(placement.resident_blocks) / layers;
   Stage& stage = estimate.stages[kWeights];
-  const double host = streamed / weight_rate_;
+  const double merged = merging_.blocks / layers;  // seconds a block
+  const double host = streamed / weight_rate_ + merged * as_double(placement.streamed_blocks(spec_.layers));
+  const double resident = kept / weight_rate_ + merged * as_double(placement.resident_blocks);
   const double once = as_double(sizes.globals + sizes.conditioning) +
                       as_double(spec_.refiner_layers * sizes.largest_refiner_block);
-  estimate.setup_seconds = once / weight_rate_;
+  estimate.setup_seconds = once / weight_rate_ + merging_.once;
   if (device_is_host_) {
-    estimate.setup_seconds += kept / weight_rate_;
+    estimate.setup_seconds += resident;
     stage.seconds = stage.compute = host;
     return;
   }
@@ -267,7 +307,7 @@ void TimeModel::weights(const Dials& dials, Estimate& estimate) const {
     blocks += estimate.stages[i].seconds;
     uploads += estimate.stages[i].upload;
   }
-  estimate.setup_seconds += std::max(0.0, kept / weight_rate_ - blocks);  // in the first step, as if streamed
+  estimate.setup_seconds += std::max(0.0, resident - blocks);  // in the first step, as if streamed
   stage.upload = upload(streamed);
   if (placement.slots == 1) blocks += stage.upload;
   const double busiest = std::max({blocks, host, uploads + stage.upload});

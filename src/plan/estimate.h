@@ -55,7 +55,13 @@ class TimeModel {
     double up = 0, down = 0;  // seconds
   };
 
+  // Seconds of merging LoRAs: into all blocks of the network, and into what is loaded once.
+  struct Merging {
+    double blocks = 0, once = 0;
+  };
+
   Layer layer(const char* name) const;
+  Merging merging() const;
   const LinearRate& float_rate() const;
   double linear(const Layer& layer, double rows, double calls, double n) const;
   double low_rank(const Layer& layer, double rows, double calls, double n) const;
@@ -81,6 +87,7 @@ class TimeModel {
   const spec::Layout& layout_;
   bool device_is_host_;
   double weight_rate_;  // of the host's share in streaming, bytes a second
+  Merging merging_;
   double tokens_, element_;
   Layer qkv_, out_, fc1_, fc2_;
 };

@@ -1,6 +1,7 @@
 #include "plan/plan.h"
 
 #include <algorithm>
+#include <array>
 #include <cmath>
 #include <tuple>
 
@@ -16,8 +17,10 @@ using exec::Footprint;
 
 namespace {
 
-std::string budget_text(std::int64_t bytes) {
-  return bytes == mem::kUnlimited ? "unlimited" : format_bytes(bytes);
+// What is needed and the budget for it, told apart.
+std::array<std::string, 2> need_and_budget(std::int64_t need, std::int64_t budget) {
+  if (budget == mem::kUnlimited) return {format_bytes(need), "unlimited"};
+  return format_apart(need, budget);
 }
 
 // Bytes to give back as an argument, and to read.
@@ -99,6 +102,11 @@ class Planner {
     dials.weight_slots = slot_choices().back();
     return dials;
   }
+  struct Tight {
+    Dials dials;
+    Footprint footprint;
+  };
+  Tight nearest(std::optional<exec::Schedule> schedule) const;
   bool wanted(const Family& family) const { return request_.without != family.schedule; }
   std::int64_t rank(const Dials& dials) const { return time_rank(model_.estimate(dials).seconds); }
   std::int64_t rank_with(Dials dials, std::int64_t resident_blocks) const {
@@ -199,14 +207,14 @@ std::optional<Plan> Planner::given() const {
   return plan(request_.session.dials, footprint);
 }
 
-Refusal Planner::refusal(const std::string& what, const Footprint* needed) const {
-  struct Tight {
-    Dials dials;
-    Footprint footprint;
-  };
+// The tightest plan of a wanted family (of `schedule`, where one is given) nearest to the budgets: the one
+// smallest on the device that the RAM budget allows, else smallest in RAM that the device budget allows, else
+// smallest on the device.
+Planner::Tight Planner::nearest(std::optional<exec::Schedule> schedule) const {
   std::vector<Tight> all;
   for (const Family& family : families(spec_))
-    if (wanted(family)) all.push_back({tightest_of(family), meter_.measure(tightest_of(family))});
+    if (wanted(family) && (!schedule || family.schedule == *schedule))
+      all.push_back({tightest_of(family), meter_.measure(tightest_of(family))});
   const auto smallest = [&](auto allowed, auto bytes) {
     const Tight* best = nullptr;
     for (const Tight& t : all)
@@ -221,20 +229,36 @@ Refusal Planner::refusal(const std::string& what, const Footprint* needed) const
   if (works == nullptr)
     works = smallest([&](const Footprint& f) { return f.device_bytes() <= budgets.device_bytes; }, ram);
   if (works == nullptr) works = smallest([](const Footprint&) { return true; }, device);
-  const Footprint& fit = works->footprint;
-  const Footprint& need = needed == nullptr ? fit : *needed;
+  return *works;
+}
+
+Refusal Planner::refusal(const std::string& what, const Footprint* needed) const {
+  const auto text = [](const Tight& t) {
+    return fmt::format("--vram {} --ram {}, with {}", both(t.footprint.device_bytes()),
+                       both(t.footprint.ram_bytes()), t.dials.describe());
+  };
+  const exec::Budgets& budgets = request_.budgets;
+  const Tight free = nearest({});
+  const Footprint& need = needed == nullptr ? free.footprint : *needed;
+  const auto device = need_and_budget(need.device_bytes(), budgets.device_bytes);
+  const auto ram = need_and_budget(need.ram_bytes(), budgets.ram_bytes);
   std::string reason =
       fmt::format("{} needs {} of device and {} of host memory, the budgets are {} and {}; largest: {}", what,
-                  format_bytes(need.device_bytes()), format_bytes(need.ram_bytes()),
-                  budget_text(budgets.device_bytes), budget_text(budgets.ram_bytes), largest_holders(need));
-  if (const exec::Holding* holding = hopeless(request_.holdings, budgets.device_bytes))
-    reason = fmt::format("the {} alone takes {} of device memory, the budget is {}", holding->tag,
-                         format_bytes(holding->bytes), format_bytes(budgets.device_bytes));
-  const char* when = request_.dials_given ? " without --schedule" : "";
-  return {fmt::format("[plan] {}; the smallest budgets that work{}: --vram {} --ram {}, with {}", reason,
-                      when, both(fit.device_bytes()), both(fit.ram_bytes()), works->dials.describe()),
-          {fit.device_bytes(), fit.ram_bytes()},
-          works->dials};
+                  device[0], ram[0], device[1], ram[1], largest_holders(need));
+  if (const exec::Holding* holding = hopeless(request_.holdings, budgets.device_bytes)) {
+    const auto alone = format_apart(holding->bytes, budgets.device_bytes);
+    reason = fmt::format("the {} alone takes {} of device memory, the budget is {}", holding->tag, alone[0],
+                         alone[1]);
+  }
+  reason += "; the smallest budgets that work";
+  if (request_.dials_given) {
+    const exec::Schedule schedule = request_.session.dials.schedule;
+    reason += fmt::format(" with --schedule {}: {}; without --schedule", exec::schedule_name(schedule),
+                          text(nearest(schedule)));
+  }
+  return {fmt::format("[plan] {}: {}", reason, text(free)),
+          {free.footprint.device_bytes(), free.footprint.ram_bytes()},
+          free.dials};
 }
 
 }  // namespace

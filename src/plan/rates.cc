@@ -14,7 +14,10 @@
 
 #include "base/error.h"
 #include "base/float16.h"
+#include "base/parallel.h"
+#include "checkpoint/merge_rows.h"
 #include "exec/weight_loader.h"
+#include "model/carver.h"
 #include "ops/ops.h"
 
 namespace h3s::plan {
@@ -68,7 +71,7 @@ class Operands {
   T* device(std::size_t idx) const {
     return device_[idx].as<T>();
   }
-  void* pinned() const { return pinned_.data(); }
+  std::byte* pinned() const { return pinned_.as<std::byte>(); }
 
  private:
   std::int64_t bytes_;
@@ -115,6 +118,7 @@ class Rates {
  public:
   Rates(kernels::Backend& backend, mem::Accountant& accountant, const RateProgress& progress)
       : backend_(backend),
+        accountant_(accountant),
         sizes_(backend.device_is_host() ? kCpu : kGpu),
         operands_(backend, accountant, sizes_),
         progress_(progress) {}
@@ -135,11 +139,15 @@ class Rates {
   double quantize_bytes() const;
   void copies(Calibration& c) const;
   double loading_bytes(const std::vector<std::byte>& content) const;
+  MergeRate merge() const;
+  struct MergePart;
+  double merge_seconds(std::int64_t rank) const;
   void step(const char* what) const {
     if (progress_) progress_(what);
   }
 
   kernels::Backend& backend_;
+  mem::Accountant& accountant_;
   const Sizes& sizes_;
   Operands operands_;
   const RateProgress& progress_;
@@ -345,8 +353,83 @@ double Rates::loading_bytes(const std::vector<std::byte>& content) const {
   const int threads = exec::loading_threads(backend_.device_is_host());
   return as_double(bytes) / seconds([&] {
            const TemporaryFile::Mapping mapping(file);
-           exec::load_bytes(mapping.data(), bytes, threads, static_cast<std::byte*>(operands_.pinned()));
+           exec::load_bytes(mapping.data(), bytes, threads, operands_.pinned());
          });
+}
+
+// What a thread merges in: a tile of weights, and one row of codes.
+struct Rates::MergePart {
+  static constexpr std::int64_t kRows = 32;
+  BF16* tile;
+  std::int8_t* codes;
+  float *scratch, *panel, *cells, *up;
+
+  MergePart(model::Carver& carver, std::int64_t k, std::int64_t rank)
+      : tile(carver.take<BF16>(kRows * k)),
+        codes(carver.take<std::int8_t>(k)),
+        scratch(carver.take<float>(k)),
+        panel(carver.take<float>(rank * checkpoint::kMergePanelColumns)),
+        cells(carver.take<float>(kRows * checkpoint::kMergePanelColumns)),
+        up(carver.take<float>(kRows * rank)) {
+    if (up != nullptr) std::fill_n(up, kRows * rank, 0x1p-7f);
+  }
+
+  // As checkpoint::MergedLayer does a tile of int8 weights, whose codes and A are what lies there.
+  void merge(const std::byte* operands, std::int64_t k, std::int64_t rank) const {
+    const auto width = static_cast<std::size_t>(k);
+    const auto* stored = reinterpret_cast<const std::int8_t*>(operands);
+    const std::span<float> row(scratch, width);
+    for (std::int64_t i = 0; i < kRows; ++i)
+      checkpoint::dequantize_int8_row_fast({stored + i * k, width}, 0x1p-7f, kRotateGroup,
+                                           {tile + i * k, width}, row);
+    const checkpoint::TilePair pair{
+        .down = operands, .down_dtype = DType::kBF16, .up = up, .rank = rank, .end = kRows};
+    checkpoint::add_pairs({.weights = tile,
+                           .dtype = DType::kBF16,
+                           .rows = kRows,
+                           .k = k,
+                           .stride = k,
+                           .pairs = {&pair, 1},
+                           .bf16_steps = true,
+                           .panel = panel,
+                           .cells = cells});
+    for (std::int64_t i = 0; i < kRows; ++i)
+      checkpoint::draw_int8_row({tile + i * k, width}, kRotateGroup, 1, 0, {codes, width}, row);
+  }
+};
+
+// Of a weight.
+double Rates::merge_seconds(std::int64_t rank) const {
+  constexpr std::int64_t kTiles = 4;  // of a thread
+  const std::int64_t k = sizes_.inputs;
+  const int threads = exec::merging_threads();
+  const auto carve = [&](model::Carver carver) {
+    std::vector<MergePart> parts;
+    for (int i = 0; i < threads; ++i) parts.emplace_back(carver, k, rank);
+    return std::pair(std::move(parts), carver.used_bytes());
+  };
+  const mem::Buffer memory =
+      accountant_.allocate(mem::Space::kHost, carve(model::Carver()).second, "calibration");
+  const std::vector<MergePart> parts = carve(model::Carver(memory.data())).first;
+  const double taken = seconds([&] {
+    in_slices(threads, 1, threads, [&](std::int64_t begin, std::int64_t end) {
+      for (std::int64_t i = begin; i < end; ++i)
+        for (std::int64_t tile = 0; tile < kTiles; ++tile)
+          parts[static_cast<std::size_t>(i)].merge(operands_.pinned(), k, rank);
+    });
+  });
+  return taken / as_double(threads * kTiles * MergePart::kRows * k);
+}
+
+// Two ranks tell the products from the rest.
+MergeRate Rates::merge() const {
+  constexpr std::int64_t kLow = 16, kHigh = 128;
+  const double low = merge_seconds(kLow), high = merge_seconds(kHigh);
+  MergeRate rate;
+  const double product = std::max((high - low) / as_double(2 * (kHigh - kLow)), high / as_double(4 * kHigh));
+  rate.ops = 1 / product;
+  rate.weights = 1 / std::max(low - as_double(2 * kLow) * product, low / 2);
+  return rate;
 }
 
 Calibration Rates::measure() {
@@ -368,6 +451,8 @@ Calibration Rates::measure() {
   c.call_seconds = rms_norm_seconds(1);
   step("copies");
   copies(c);
+  step("merging of LoRAs");
+  c.merge = merge();
   return c;
 }
 

@@ -4,6 +4,7 @@
 
 #include <cmath>
 #include <limits>
+#include <memory>
 #include <random>
 
 #include "base/error.h"
@@ -183,13 +184,32 @@ TEST_F(LoraHostile, AlphaThatIsNoNumberIsRefused) {
     file.metadata["alpha"] = text;
     refused(file, {"__metadata__.alpha", "expected a number"});
   }
-  for (const DType dtype : {DType::kI64, DType::kF64, DType::kU8, DType::kF8E4M3}) {
+  for (const DType dtype : {DType::kBool, DType::kF8E5M2, DType::kF8E4M3}) {
     LoraFile file;
     good_pair(file);
     file.bytes(std::string(kLayer) + ".alpha", dtype, {}, std::string(dtype_size(dtype), '\1'));
     refused(file.write(), Status::kUnsupported,
             {std::string(kLayer) + ".alpha", "dtype must be", std::string(dtype_name(dtype))});
   }
+}
+
+TEST_F(LoraHostile, AlphaPatternsThatCannotBeFollowedAreRefused) {
+  const auto with = [&](const std::string& entry, const std::string& text) {
+    auto file = std::make_unique<LoraFile>();
+    good_pair(*file);
+    file->metadata[entry] = text;
+    return file;
+  };
+  refused(*with("alpha_pattern", "{"), {"__metadata__.alpha_pattern"});
+  refused(*with("alpha_pattern", "[8]"), {"__metadata__.alpha_pattern"});
+  refused(*with("alpha_pattern", R"({"to_q": "eight"})"), {"__metadata__.alpha_pattern.to_q", "number"});
+  refused(*with("alpha_pattern", R"({".*to_q": 8})"), {"__metadata__.alpha_pattern..*to_q", "expressions"});
+  refused(*with("network_alphas", R"({"": 8})"), {"__metadata__.network_alphas.", "name of a module"});
+  refused(*with("lora_adapter_metadata", "8"), {"__metadata__.lora_adapter_metadata"});
+  refused(*with("lora_adapter_metadata", R"({"transformer.lora_alpha": "x"})"), {"lora_alpha", "number"});
+  refused(with("use_dora", "true")->write(), Status::kUnsupported, {"__metadata__.use_dora", "DoRA"});
+  refused(with("lora_adapter_metadata", R"({"transformer.use_dora": true})")->write(), Status::kUnsupported,
+          {"use_dora", "DoRA"});
 }
 
 TEST_F(LoraHostile, AStrengthThatIsNoNumberIsRefused) {

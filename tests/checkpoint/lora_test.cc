@@ -4,6 +4,9 @@
 
 #include <gtest/gtest.h>
 
+#include <cmath>
+#include <map>
+
 #include "base/error.h"
 #include "base/float16.h"
 #include "checkpoint/checkpoint.h"
@@ -145,6 +148,56 @@ TEST_F(Lora, AlphaOfTensorsOfMetadataOrNone) {
   EXPECT_EQ(scale_with(open(both)), 0.5f);
   baked.metadata = {{"alpha", "128"}, {"baked_scale", "0.0625"}};
   EXPECT_EQ(scale_with(open(baked)), 1.0f);
+}
+
+TEST_F(Lora, AlphaOfEveryScalarType) {
+  const auto scale = [&](DType dtype, std::string bytes) {
+    LoraFile file;
+    add_pair(file, "blocks.0.attn.out_proj.lora_A.weight", "blocks.0.attn.out_proj.lora_B.weight", d_,
+             inner_);
+    file.bytes("blocks.0.attn.out_proj.alpha", dtype, {}, std::move(bytes));
+    return scale_with(open(file));
+  };
+  const auto bytes = [](auto value) {
+    return std::string(reinterpret_cast<const char*>(&value), sizeof value);
+  };
+  EXPECT_EQ(scale(DType::kF64, bytes(8.0)), 4.0f);
+  EXPECT_EQ(scale(DType::kF32, bytes(8.0f)), 4.0f);
+  EXPECT_EQ(scale(DType::kF16, bytes(to_f16(8.0f))), 4.0f);
+  EXPECT_EQ(scale(DType::kBF16, bytes(to_bf16(8.0f))), 4.0f);
+  EXPECT_EQ(scale(DType::kI64, bytes(std::int64_t{8})), 4.0f);
+  EXPECT_EQ(scale(DType::kI32, bytes(std::int32_t{-8})), -4.0f);
+  EXPECT_EQ(scale(DType::kI16, bytes(std::int16_t{8})), 4.0f);
+  EXPECT_EQ(scale(DType::kI8, bytes(std::int8_t{8})), 4.0f);
+  EXPECT_EQ(scale(DType::kU8, bytes(std::uint8_t{200})), 100.0f);
+}
+
+// The rank of the pair is 2.
+TEST_F(Lora, AlphaOfAdapterSettings) {
+  const auto scale = [&](const std::map<std::string, std::string>& metadata, bool stored = false) {
+    LoraFile file;
+    add_pair(file, "transformer.blocks.0.attn.out_proj.lora_A.weight",
+             "transformer.blocks.0.attn.out_proj.lora_B.weight", d_, inner_);
+    if (stored) file.values("transformer.blocks.0.attn.out_proj.alpha", {}, {2});
+    file.metadata = metadata;
+    return scale_with(open(file));
+  };
+  EXPECT_EQ(scale({{"lora_alpha", "8"}}), 4.0f);
+  EXPECT_EQ(scale({{"ss_network_alpha", "8.0"}, {"ss_network_dim", "2"}}), 4.0f);
+  EXPECT_EQ(scale({{"lora_alpha", "8"}, {"alpha_pattern", R"({"attn.out_proj": 32, "fc1": 4})"}}), 16.0f);
+  EXPECT_EQ(scale({{"lora_alpha", "8"}, {"alpha_pattern", R"({"t_proj": 32})"}}), 4.0f)
+      << "no part of a name";
+  EXPECT_EQ(scale({{"alpha_pattern", R"({"out_proj": 6, "attn.out_proj": 32})"}}), 16.0f) << "the longest";
+  EXPECT_EQ(scale({{"alpha_pattern", R"({"out_proj": 6})"}}, true), 1.0f) << "the tensor comes first";
+  EXPECT_EQ(scale({{"network_alphas", R"({"transformer.blocks.0.attn.out_proj.alpha": 32})"}}), 16.0f);
+  EXPECT_EQ(scale({{"networkAlphas", R"({"blocks.0.attn.out_proj": 32})"}}), 16.0f);
+  const std::string peft = R"({"transformer.r": 2, "transformer.lora_alpha": 8, "text_encoder.lora_alpha": 1,
+      "transformer.rank_pattern": {}, "transformer.alpha_pattern": {"blocks.0.attn.out_proj": 12}})";
+  EXPECT_EQ(scale({{"lora_adapter_metadata", peft}}), 6.0f);
+  EXPECT_EQ(scale({{"lora_adapter_metadata", R"({"transformer.lora_alpha": 8})"}}), 4.0f);
+  EXPECT_EQ(scale({{"lora_alpha", "8"}, {"use_rslora", "true"}}), static_cast<float>(8 / std::sqrt(2.0)));
+  EXPECT_EQ(scale({{"lora_alpha", "8"}, {"alpha_pattern", R"({"out_proj": 6})"}, {"baked_scale", "4"}}),
+            1.0f);
 }
 
 TEST_F(Lora, WhatDoesNotApplyIsListed) {

@@ -67,7 +67,7 @@ class BrokenValues(Program):
         for name in ("float8_e4m3fn", "mxfp8"):
             with self.subTest(format=name):
                 model = self.broken(name, "blocks.1.attn.out_proj.weight", 3 * columns + 5, b"\xff")
-                self.refuse_to_run(model, "blocks.1.attn.out_proj.weight", "row 3", "no finite number",
+                self.refuse_to_run(model, "blocks.1.attn.out_proj.weight", "row 3", "is not finite",
                                    extra=["--lora", lora, "--lora-mode", "merge"])
 
 

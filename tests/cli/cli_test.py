@@ -140,16 +140,20 @@ class Loras(Program):
         lora = self.make_lora("a:b.safetensors")
         self.assertIn("strength 1", self.output("--lora", lora)[2])
         self.assertIn("strength -2", self.output("--lora", f"{lora}:-2")[2])
+        number = self.make_lora("c:2")
+        self.assertIn("strength 1", self.output("--lora", number)[2])
+        self.assertIn("strength 3", self.output("--lora", f"{number}:+3")[2])
 
     def test_refusals(self):
         other = self.make_lora("other.safetensors", "diffusion_model.blocks.99.attn.out_proj")
         dora = self.make_lora("dora.safetensors", extra=[("diffusion_model.blocks.0.attn.out_proj.dora_scale", [1], 1.0)])
         good = self.make_lora("good.safetensors")
         for option, words in ((other, ["other.safetensors", "nothing of this LoRA applies"]),
-                              (dora, ["dora.safetensors", "dora_scale", "DoRA"]), (f"{good}:1e99", ["strength"]),
-                              (self.folder / "none.safetensors", ["none.safetensors"]), (f"{good}:x", ["good.safetensors:x"])):
+                              (dora, ["dora.safetensors", "dora_scale", "DoRA"]), (self.folder / "none.safetensors", ["none.safetensors", "no such file"]),
+                              *((f"{good}:{text}", [f"{good}:{text}: ", "finite number", f'got "{text}"'])
+                                for text in ("1e99", "x", "", "nan", "-inf", "0.5x", " 1", "1,5"))):
             result = h3stream(*self.run_args("lora-out.safetensors", "--lora", option))
-            self.assert_refused(result, IO_ERROR if "none" in str(option) or ":x" in str(option) else BAD_INPUT, *words)
+            self.assert_refused(result, IO_ERROR if "none" in str(option) else BAD_INPUT, "--lora ", *words)
         result = h3stream(*self.run_args("good.safetensors", "--lora", good))
         self.assert_refused(result, BAD_INPUT, "cannot be the output of a run that reads it")
 
@@ -262,7 +266,53 @@ class Runs(Program):
             self.assertIn(word, text)
 
 
+class Dials(Program):
+    def said(self, *extra):
+        result = h3stream(*self.run_args("dials.safetensors", *extra, steps=1))
+        self.assertEqual(result.returncode, 0, result.stderr)
+        return result.stderr
+
+    def test_those_that_do_nothing_are_told(self):
+        for arguments, lines in (
+                (["--schedule", "resident", "--project-ahead", "--head-group", "2", "--keep-projection-input"],
+                 ["--project-ahead has no effect with --schedule resident", "--head-group has no effect with --schedule resident",
+                  "--keep-projection-input has no effect with --schedule resident"]),
+                (["--schedule", "head-groups", "--project-ahead"], ["--project-ahead has no effect with --schedule head-groups"]),
+                (["--schedule", "flat", "--head-group", "99"], ["--head-group 99: the model has"]),
+                (["--schedule", "flat", "--resident-blocks", "99"], ["--resident-blocks 99: the model has"]),
+                (["--schedule", "flat", "--weight-slots", "2", "--device", "cpu"], ["--weight-slots has no effect on the CPU"])):
+            said = self.said(*arguments)
+            for line in lines:
+                self.assertEqual(said.count(line), 1, said)
+        for arguments in (["--schedule", "flat", "--project-ahead", "--head-group", "1", "--keep-projection-input"],
+                          ["--schedule", "resident"], []):
+            said = self.said(*arguments)
+            self.assertNotIn("has no effect", said)
+            self.assertNotIn("the model has", said)
+
+
 class Refusals(Program):
+    def test_resuming_nothing_says_what_to_do(self):
+        self.assert_refused(h3stream(*self.run_args("nothing.safetensors", "--resume")), IO_ERROR, "nothing.state.safetensors",
+                            "no state to resume from", "run without --resume")
+
+    def test_a_given_schedule_is_refused_with_its_own_budgets(self):
+        refused = h3stream(*self.run_args("refused.safetensors", "--schedule", "resident", "--vram", "1MiB"))
+        self.assert_refused(refused, OVER_BUDGET, "the smallest budgets that work with --schedule resident: --vram ",
+                            "without --schedule: --vram ")
+        with_schedule, without = (int(part.split("--vram ", 1)[1].split(" ")[0]) for part in
+                                  refused.stderr.split("without --schedule"))
+        self.assertLess(without, with_schedule)
+        smallest = [word for word in refused.stderr.split("--schedule resident: ", 1)[1].split(";")[0].split() if "=" in word]
+        chunks = {key: value for key, value in (word.split("=") for word in smallest)}
+        dials = [argument for key, flag in (("q", "--q-chunk"), ("kv", "--kv-chunk"), ("mlp", "--mlp-chunk"), ("head", "--head-chunk"))
+                 for argument in (flag, chunks[key])]
+        for budget, code in ((with_schedule, 0), (with_schedule - 1, OVER_BUDGET)):
+            result = h3stream(*self.run_args("refused.safetensors", "--schedule", "resident", *dials, "--vram", str(budget)))
+            self.assertEqual(result.returncode, code, result.stderr)
+        self.assertIn(f"needs {with_schedule} B of device", result.stderr)
+        self.assertIn(f"the budgets are {with_schedule - 1} B", result.stderr)
+
 
     def test_garbage_budgets(self):
         for text in ("-1GiB", "0", "0GiB", "lots", "8XB", "8 GiB x", "GiB", "nan", "inf", "1e30GiB", "0x10"):

@@ -74,7 +74,10 @@ class LoraLinear : public testing::TestWithParam<LayerCase> {
   std::vector<float> engine(const checkpoint::Checkpoint& checkpoint) const {
     mem::Accountant books(mem::make_heap_allocator());
     const auto backend = cpu::make_backend(1, books);
-    const exec::WeightLoader loader(checkpoint, GetParam().compute, true);
+    const exec::WeightLoader bare(checkpoint, GetParam().compute, true);
+    const mem::Buffer merge_memory =
+        books.allocate(mem::Space::kHost, bare.sizes().merge_bytes, "merging of LoRAs");
+    const exec::WeightLoader loader = bare.with_merge_memory(merge_memory.data());
     std::vector<std::byte> slot(static_cast<std::size_t>(loader.sizes().largest_block));
     std::int64_t used = 0;
     const model::BlockWeights block = loader.load_block("blocks.0", true, {slot.data(), slot.data()}, &used);
@@ -205,7 +208,10 @@ TEST(LoraMerge, Int8HasTheCodesOfStocksArithmetic) {
   const auto adapted = file.get().with_loras(requests, LoraMode::kMerge);
 
   mem::Accountant books(mem::make_heap_allocator());
-  const exec::WeightLoader loader(adapted, DType::kBF16, true);
+  const exec::WeightLoader bare(adapted, DType::kBF16, true);
+  const mem::Buffer merge_memory =
+      books.allocate(mem::Space::kHost, bare.sizes().merge_bytes, "merging of LoRAs");
+  const exec::WeightLoader loader = bare.with_merge_memory(merge_memory.data());
   std::vector<std::byte> slot(static_cast<std::size_t>(loader.sizes().largest_block));
   std::int64_t used = 0;
   const model::LinearWeight got = loader.load_block("blocks.0", true, {slot.data(), slot.data()}, &used).fc1;

@@ -2,7 +2,8 @@
 #include <map>
 #include <memory>
 
-#include "backend/cpu/targets.h"
+#include "simd/targets.h"
+
 #include "hwy/highway.h"
 #include "ops/op_test.h"
 

@@ -3,6 +3,7 @@
 
 #include <gtest/gtest.h>
 
+#include "lora_file.h"
 #include "plan/cards.h"
 #include "plan/clip.h"
 
@@ -109,6 +110,33 @@ TEST(Estimate, RanksAreHalfAPercentWide) {
   EXPECT_EQ(plan::time_rank(100), plan::time_rank(100.1));
   EXPECT_LT(plan::time_rank(100), plan::time_rank(101));
   EXPECT_LT(plan::time_rank(1e-6), plan::time_rank(1.01e-6));
+}
+
+// A LoRA of rank 32 on the out_proj of each of two blocks: merged once a load, so once where the blocks stay.
+TEST(Estimate, MergingCountsForEveryLoad) {
+  const plan::Clip clip{.width = 64, .height = 64, .frames = 5};
+  plan::Calibration rates = plan::expect(*plan::find_card("h200"));
+  rates.merge = {.weights = 1e6, .ops = 1e8};  // slower than anything beside it
+  Job job(real_spec(2), clip, rates);
+  constexpr std::int64_t kRank = 32;
+  LoraFile lora;
+  const std::int64_t n = job.checkpoint.spec().hidden, k = job.checkpoint.spec().inner();
+  for (int i = 0; i < 2; ++i) lora.pair(fmt::format("blocks.{}.attn.out_proj", i), n, k, kRank);
+  const std::vector<checkpoint::LoraRequest> requests{{lora.write(), 1.0f}};
+  const auto merged = job.checkpoint.with_loras(requests, checkpoint::LoraMode::kMerge);
+  const exec::WeightLoader loader(merged, DType::kBF16, false);
+  const auto estimate = [&](Dials dials) {
+    return plan::TimeModel(rates, loader, job.layout, false, true).estimate(dials);
+  };
+  const auto weights = static_cast<double>(n * k);
+  const double block = weights / rates.merge.weights + 2 * weights * kRank / rates.merge.ops;
+  Dials dials = chunked(Schedule::kResident, 56);
+  dials.weight_slots = 1;  // two slots would hold both blocks
+  EXPECT_NEAR(estimate(dials).seconds, 2 * block, 0.05 * block);
+  dials.resident_blocks = 2;
+  EXPECT_LT(estimate(dials).seconds, 0.05 * block);
+  EXPECT_NEAR(estimate(dials).setup_seconds, 2 * block, 0.05 * block);
+  EXPECT_LT(job.estimate(dials).setup_seconds, 0.5 * block) << "without the LoRA";
 }
 
 }  // namespace

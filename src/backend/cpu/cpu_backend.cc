@@ -4,8 +4,9 @@
 #include <cstring>
 #include <thread>
 
+#include "simd/targets.h"
+
 #include "backend/cpu/launchers.h"
-#include "backend/cpu/targets.h"
 #include "backend/cpu/workers.h"
 #include "base/error.h"
 #include "hwy/highway.h"

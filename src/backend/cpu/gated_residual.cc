@@ -13,7 +13,7 @@
 
 #undef HWY_TARGET_INCLUDE
 #define HWY_TARGET_INCLUDE "backend/cpu/gated_residual.cc"
-#include "backend/cpu/targets.h"
+#include "simd/targets.h"
 
 #include "hwy/foreach_target.h"
 

@@ -11,7 +11,7 @@
 
 #undef HWY_TARGET_INCLUDE
 #define HWY_TARGET_INCLUDE "backend/cpu/modulation_table.cc"
-#include "backend/cpu/targets.h"
+#include "simd/targets.h"
 
 #include "hwy/foreach_target.h"
 

@@ -14,7 +14,7 @@
 
 #undef HWY_TARGET_INCLUDE
 #define HWY_TARGET_INCLUDE "backend/cpu/quantize_rows.cc"
-#include "backend/cpu/targets.h"
+#include "simd/targets.h"
 
 #include "hwy/foreach_target.h"
 

@@ -12,7 +12,7 @@
 
 #undef HWY_TARGET_INCLUDE
 #define HWY_TARGET_INCLUDE "backend/cpu/swiglu_quantize_rows.cc"
-#include "backend/cpu/targets.h"
+#include "simd/targets.h"
 
 #include "hwy/foreach_target.h"
 

@@ -1,4 +1,4 @@
-// Instruction sets compiled into the CPU backend. Include before any Highway header.
+// Instruction sets that vector code is compiled for. Include before any Highway header.
 //
 // Only sets with a fused multiply-add qualify: without one the vector code could not round as the definitions
 // do.
