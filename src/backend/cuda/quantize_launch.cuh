@@ -79,27 +79,28 @@ void launch_quantize_group(const Source& source, const QuantizeOutput& out, cuda
   H3S_CUDA_CHECK_LAUNCH();
 }
 
-// Rotation by 256 of a source of bf16. A block takes every gridDim.x-th row.
-template <typename Source>
+// A source of bf16, rotated by 256 or not at all. A block takes every gridDim.x-th row.
+template <bool kRotate, typename Source>
 __global__ void __maxnreg__((Source::kRotatedRoute.registers + kExtraRegisters))
     rotated_kernel(const __grid_constant__ Source source, const __grid_constant__ QuantizeOutput out) {
   extern __shared__ __align__(16) float shared_values[];
   __shared__ uint32_t warp_maxima[2][32];
   source.begin();
-  if (device::quantize_rotated(source, static_cast<int>(out.m), static_cast<int>(out.k),
-                               reinterpret_cast<unsigned char*>(shared_values), warp_maxima, out.codes,
-                               out.scale))
+  if (device::quantize_rotated<kRotate>(source, static_cast<int>(out.m), static_cast<int>(out.k),
+                                        reinterpret_cast<unsigned char*>(shared_values), warp_maxima,
+                                        out.codes, out.scale))
     device::quantize_plain_rows(source, blockIdx.x, gridDim.x, out.m, out.k, out.group, false, shared_values,
                                 warp_maxima[0], out.codes, out.scale);
 }
 
-// False when rows of this length do not fit a block of this device.
-template <typename Source>
+// False when rows of this length are not whole groups or do not fit a block of this device.
+template <bool kRotate, typename Source>
 bool launch_rotated(const Source& source, const QuantizeOutput& out, cudaStream_t stream) {
+  if (out.k % device::kRotated != 0) return false;
   const int groups = static_cast<int>(out.k / device::kRotated),
             warps = (groups + device::kGroupsOfWarp - 1) / device::kGroupsOfWarp, threads = 32 * warps;
   if (warps > device::kMaxRotatedWarps) return false;
-  const auto kernel = rotated_kernel<Source>;
+  const auto kernel = rotated_kernel<kRotate, Source>;
   int device = 0, limit = 0, multiprocessors = 0, resident = 0;
   cudaFuncAttributes attributes;
   H3S_CUDA_CHECK(cudaGetDevice(&device));
@@ -130,6 +131,8 @@ void launch_quantize(const Source& source, const QuantizeOutput& out, bool align
   if (!fast) return launch_quantize_group<kPlainGroup>(source, out, stream);
   switch (out.group) {
     case 0:
+      if constexpr (Source::kRotatedRoute.unrotated)
+        if (launch_rotated<false>(source, out, stream)) return;
       return launch_quantize_group<0>(source, out, stream);
     case 4:
       return launch_quantize_group<4>(source, out, stream);
@@ -139,7 +142,7 @@ void launch_quantize(const Source& source, const QuantizeOutput& out, bool align
       return launch_quantize_group<64>(source, out, stream);
     case 256:
       if constexpr (Source::kRotatedRoute.inputs > 0)
-        if (launch_rotated(source, out, stream)) return;
+        if (launch_rotated<true>(source, out, stream)) return;
       return launch_quantize_group<256>(source, out, stream);
     default:
       return launch_quantize_group<kPlainGroup>(source, out, stream);

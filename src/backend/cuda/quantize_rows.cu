@@ -31,8 +31,8 @@ struct RowSource {
   struct Raw {
     Packed<T> half[2];
   };
-  // 80 registers: 24 warps on a multiprocessor of sm_90.
-  static constexpr RotatedRoute kRotatedRoute = {sizeof(T) == 2 ? 1 : 0, 80};
+  // 80 registers: 24 warps on a multiprocessor of sm_90. Rows that are not rotated need no shared memory.
+  static constexpr RotatedRoute kRotatedRoute = {sizeof(T) == 2 ? 1 : 0, 80, false};
   const T* data;
   int64_t stride;
 

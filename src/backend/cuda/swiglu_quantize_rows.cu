@@ -2,8 +2,9 @@
 //
 // gate_up [m, 2k] (gate, then up) bf16 or f32, codes [m, k], scale [m]. silu is f(gate / f(1 + exp(-gate)))
 // with the exp of device/exp.cuh. Equal to the CPU definition bit for bit, hence under any chunking of rows.
-// Bytes moved per row: gate_up in, k codes and a scale out. Rotated by 256, silu of bf16 comes from a table
-// (device/silu_table.cuh): the formula would make this bound by instructions.
+// Bytes moved per row: gate_up in, k codes and a scale out. Where rows are whole groups of 256, rotated by
+// them or not at all, silu of bf16 comes from a table (device/silu_table.cuh): the formula would make this
+// bound by instructions.
 
 #include <cuda_bf16.h>
 
@@ -91,7 +92,7 @@ struct SwigluSource {
     Packed<T> gate[2], up[2];
   };
   // 112 registers: 18 warps on a multiprocessor of sm_90; shared memory allows 14 of the network's rows.
-  static constexpr RotatedRoute kRotatedRoute = {sizeof(T) == 2 ? 2 : 0, 112};
+  static constexpr RotatedRoute kRotatedRoute = {sizeof(T) == 2 ? 2 : 0, 112, sizeof(T) == 2};
   const T* data;
   int64_t stride, k;
 

@@ -1,5 +1,5 @@
-// The fast route of the activation quantisers for values that come as bf16 and are rotated by 256: a block a
-// row, a row in registers.
+// The fast route of the activation quantisers for values that come as bf16 and are rotated by 256, or stand
+// in such groups and are not rotated: a block a row, a row in registers.
 //
 // A warp holds up to eight groups of 256, four threads a group, 64 values each: eight chunks of eight
 // neighbours, so that strides 1 and 16 of the rotation are a thread's own, and strides 4 and 64 half its own
@@ -135,6 +135,18 @@ __device__ __forceinline__ uint32_t rotate_last(const float (&v)[kThreadValues],
   return largest;
 }
 
+// No rotation, the rest alike.
+__device__ __forceinline__ uint32_t round_unrotated(const float (&v)[kThreadValues],
+                                                    uint32_t (&pairs)[kThreadValues / 2]) {
+  uint32_t largest = 0;
+#pragma unroll
+  for (int i = 0; i < kThreadValues; i += 2) {
+    pairs[i / 2] = pack_bf16(v[i], v[i + 1]);
+    largest = max(largest, max(__float_as_uint(fabsf(v[i])), __float_as_uint(fabsf(v[i + 1]))));
+  }
+  return largest;
+}
+
 // ---- a warp's part of the rows ----
 
 // Where a warp stands in its block and a thread in its warp. Groups of a row are dealt out to the warps, the
@@ -187,22 +199,23 @@ __device__ __forceinline__ uint32_t largest_of_block(uint32_t largest, uint32_t*
 
 // What a source asks of this route.
 struct RotatedRoute {
-  int inputs;     // rows that lie side by side, k apart; 0: the route is not for this source
-  int registers;  // of a thread
+  int inputs;      // rows that lie side by side, k apart; 0: the route is not for this source
+  int registers;   // of a thread
+  bool unrotated;  // for rows that are not rotated too
 };
 
 // Shared memory for a group: its part of every input, and its codes.
 template <typename Source>
 constexpr int kGroupBytes = 2 * (Source::kRotatedRoute.inputs * kHalfBytes + kHalfCodes);
 
-// The rows blockIdx.x, blockIdx.x + gridDim.x, ...; true when rows were left for the plain route, marked by
-// their scale. Source: kRotatedRoute; `data` and `stride` of the rows; take() turns a thread's chunks into
-// values or says that the plain route has to.
-template <typename Source>
+// The rows blockIdx.x, blockIdx.x + gridDim.x, ..., rotated or not; true when rows were left for the plain
+// route, marked by their scale. Source: kRotatedRoute; `data` and `stride` of the rows; take() turns a
+// thread's chunks into values or says that the plain route has to.
+template <bool kRotate, typename Source>
 __device__ __forceinline__ bool quantize_rotated(const Source& source, int rows, int k,
                                                  unsigned char* shared, uint32_t (*maxima)[32],
                                                  int8_t* codes, float* scales) {
-  constexpr float kFactor = 16.0f;  // four stages, not halved
+  constexpr float kFactor = kRotate ? 16.0f : 1.0f;  // four stages, not halved
   constexpr int kInputs = Source::kRotatedRoute.inputs;
   const int lane = threadIdx.x % 32, warp = threadIdx.x / 32;
   const WarpPart part(k / kRotated);
@@ -236,8 +249,8 @@ __device__ __forceinline__ bool quantize_rotated(const Source& source, int rows,
     const bool usual = source.take(chunks, input_bytes, works, v);
     __syncwarp();
     start(row + step);
-    rotate_but_last(v);
-    uint32_t largest = rotate_last(v, pairs);
+    if constexpr (kRotate) rotate_but_last(v);
+    uint32_t largest = kRotate ? rotate_last(v, pairs) : round_unrotated(v, pairs);
     if (!works) largest = 0;
     if (!usual) largest = __float_as_uint(kRotatedLimit);
     largest = largest_of_block(largest, maxima[parity]);
