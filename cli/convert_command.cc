@@ -35,13 +35,6 @@ struct Arguments {
   io::ReadOptions options;
 };
 
-std::vector<std::string> format_names() {
-  std::vector<std::string> names{"int8"};
-  for (const checkpoint::FormatRow& row : checkpoint::formats())
-    if (checkpoint::writable_format(row.name)) names.emplace_back(row.name);
-  return names;
-}
-
 std::string recipe_help() {
   std::string help = "Mixture as published files use it:";
   for (const checkpoint::Recipe& recipe : checkpoint::recipes())
@@ -204,7 +197,7 @@ void add_convert(CLI::App& app, Run& run) {
                        "Format of the four linears of every block; a plain one also decodes every other "
                        "quantised layer; int8 is int8_tensorwise with ConvRot; asym_w4a8_int8 has the "
                        "format's fixed levels, or in a layer with heavy tails levels fitted to it")
-          ->check(CLI::IsMember(format_names()));
+          ->check(CLI::IsMember(checkpoint::writable_format_names()));
   command->add_option("--recipe", arguments->recipe, recipe_help())
       ->check(CLI::IsMember(recipe_names()))
       ->excludes(format);

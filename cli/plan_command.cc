@@ -4,6 +4,7 @@
 
 #include "base/bytes.h"
 #include "base/error.h"
+#include "checkpoint/recipe.h"
 #include "commands.h"
 #include "log.h"
 #include "lora_options.h"
@@ -36,8 +37,7 @@ checkpoint::Checkpoint open_checkpoint(const Arguments& a) {
     spec.curve_grid = kCurveGrid;
     spec.time_dim = kCurveTimeDim;
   }
-  return checkpoint::Checkpoint::without_data(
-      spec, a.format == "int8" ? checkpoint::WeightFormat::kInt8Tensorwise : checkpoint::WeightFormat::kBF16);
+  return checkpoint::Checkpoint::without_data(spec, *checkpoint::writable_format(a.format));
 }
 
 Machine find_machine(const Arguments& a) {
@@ -151,8 +151,10 @@ void add_model(CLI::App& command, Arguments& a) {
           ->check(not_empty())
           ->group("Model");
   add_lora_options(command, a.loras);
-  command.add_option("--format", a.format, "Weights of the block linears without --model: bf16 or int8")
-      ->check(CLI::IsMember({"bf16", "int8"}))
+  command
+      .add_option("--format", a.format,
+                  "Weights of the block linears without --model; int8 is int8_tensorwise with ConvRot")
+      ->check(CLI::IsMember(checkpoint::synthetic_format_names()))
       ->capture_default_str()
       ->excludes(model)
       ->group("Model");

@@ -5,6 +5,7 @@
 #include <string>
 
 #include "base/error.h"
+#include "checkpoint/recipe.h"
 #include "checkpoint/synth.h"
 #include "commands.h"
 #include "log.h"
@@ -15,7 +16,6 @@ namespace h3s::cli {
 namespace {
 
 using checkpoint::SynthOptions;
-using checkpoint::WeightFormat;
 using spec::ModelSpec;
 
 // Sizes of a preset in either form; what a form does not use is ignored.
@@ -51,15 +51,6 @@ const std::map<std::string, Preset> kPresets{
       8}},
     {"real", {ModelSpec{}, 1025, 8}},
 };
-
-const std::map<std::string, WeightFormat> kFormats{{"bf16", WeightFormat::kBF16},
-                                                   {"int8", WeightFormat::kInt8Tensorwise},
-                                                   {"float8_e4m3fn", WeightFormat::kFloat8E4M3},
-                                                   {"float8_e5m2", WeightFormat::kFloat8E5M2},
-                                                   {"mxfp8", WeightFormat::kMxfp8},
-                                                   {"nvfp4", WeightFormat::kNvfp4},
-                                                   {"asym_w4a8_int8", WeightFormat::kAsymW4A8},
-                                                   {"convrot_w4a4", WeightFormat::kConvrotW4A4}};
 
 // A size given on the command line replaces the preset's.
 struct SizeOption {
@@ -107,7 +98,7 @@ ModelSpec make_spec(const Arguments& arguments) {
 int synth(const Arguments& arguments) {
   SynthOptions options;
   options.spec = make_spec(arguments);
-  options.format = kFormats.at(arguments.format);
+  options.format = *checkpoint::writable_format(arguments.format);
   options.seed = arguments.seed;
   options.prefix = arguments.prefix;
   options.threads = arguments.threads;
@@ -137,7 +128,7 @@ void add_synth(CLI::App& app, Run& run) {
   command
       ->add_option("--format", arguments->format,
                    "Weights of the block linears; int8 is int8_tensorwise with ConvRot")
-      ->check(CLI::IsMember(kFormats))
+      ->check(CLI::IsMember(checkpoint::synthetic_format_names()))
       ->capture_default_str();
   add_seed(*command, "--seed", arguments->seed, "Seed of the generator, 64 bits");
   command->add_option("--prefix", arguments->prefix,

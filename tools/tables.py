@@ -90,7 +90,7 @@ def linear_h200():
 def device_rows(group):
     """Rows of a group of `h3stream bench` on the GPU, with the share of its copy."""
     def render():
-        result = json.loads((RESULTS / "rows-h200.json").read_text())
+        result = json.loads((RESULTS / "bench-h200.json").read_text())
         rows = [[r["name"], r["shape"], f"{r['median_ms']:.3f}", f"{r['rate']:,.0f} {r['unit']}", f"{100 * r['ratio']:.0f} %"]
                 for r in result["rows"] if r["group"] == group]
         state = result["gpu_after"]

@@ -87,6 +87,7 @@ const io::TensorInfo& checked_row_scales(const LayerContext& context, std::strin
 
 float scalar_scale(const LayerContext& context, std::string_view suffix) {
   const io::TensorInfo& scale = checked_row_scales(context, suffix, 1);
+  if (!context.file->has_data()) return 1;
   return StoredLayer::scale_at(scale, context.file->data(scale), 0);
 }
 

@@ -5,6 +5,7 @@
 #include "base/error.h"
 #include "checkpoint/detect.h"
 #include "checkpoint/formats.h"
+#include "checkpoint/generator.h"
 #include "checkpoint/parts.h"
 #include "checkpoint/tags.h"
 #include "checkpoint/value_checks.h"
@@ -78,6 +79,19 @@ LinearSource bind_linear(const io::SafetensorsReader& file, const std::string& p
   return source;
 }
 
+// Every linear layer of the network; its other tensors are checked.
+std::map<std::string, LinearSource> bind_parts(const io::SafetensorsReader& file, const std::string& prefix,
+                                               const spec::ModelSpec& spec, const Tags& tags) {
+  std::map<std::string, LinearSource> linears;
+  for (const Part& part : model_parts(spec)) {
+    if (is_linear(part.kind))
+      linears.emplace(part.name, bind_linear(file, prefix, part, tags));
+    else
+      check_plain_part(file, prefix, part);
+  }
+  return linears;
+}
+
 // Before any geometry: the format is what the user has to hear about.
 void refuse_unusable_tags(const io::SafetensorsReader& file, const Tags& tags) {
   for (const auto& [layer, tag] : tags) {
@@ -139,14 +153,19 @@ Checkpoint Checkpoint::open(const std::string& path, const io::ReadOptions& opti
   refuse_foreign_weights(file, prefix);
   checkpoint.quantised_ = !tags.empty();
   checkpoint.spec_ = detect_spec(file, prefix, tags);
-  for (const Part& part : model_parts(checkpoint.spec_)) {
-    if (is_linear(part.kind))
-      checkpoint.linears_.emplace(part.name, bind_linear(file, prefix, part, tags));
-    else
-      check_plain_part(file, prefix, part);
-  }
+  checkpoint.linears_ = bind_parts(file, prefix, checkpoint.spec_, tags);
   refuse_stray_scales(file, checkpoint.linears_, prefix);
   refuse_stray_tags(file, checkpoint.linears_, prefix, tags);
+  return checkpoint;
+}
+
+Checkpoint Checkpoint::without_data(const spec::ModelSpec& spec, WeightFormat format) {
+  Checkpoint checkpoint(io::SafetensorsReader::without_data(
+      fmt::format("a {} checkpoint", weight_format_name(format)), checkpoint_tensors(spec, format)));
+  const Tags tags = checkpoint_tags(spec, format);
+  checkpoint.quantised_ = !tags.empty();
+  checkpoint.spec_ = spec;
+  checkpoint.linears_ = bind_parts(checkpoint.file_, checkpoint.prefix_, spec, tags);
   return checkpoint;
 }
 

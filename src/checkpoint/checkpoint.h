@@ -53,6 +53,8 @@ struct LinearSource {
   Activation activation = Activation::kNone;
 
   bool plain() const { return format <= WeightFormat::kF32; }
+  // Of int8 by int8; floating-point numbers otherwise.
+  bool int8_product() const { return activation == Activation::kInt8 || activation == Activation::kInt4; }
 };
 
 // Copyable (copies share the mapping); thread-safe.
@@ -60,13 +62,12 @@ class Checkpoint {
  public:
   // Throws Error(kBadFile / kUnsupported) naming file, key and reason: missing keys, gaps in block numbers,
   // wrong shapes or dtypes, broken tags, missing, zero or NaN scales, NaN in a plain tensor of up to 16 MiB
-  // (value_checks.h), formats this build cannot run. Keys the
-  // network does not have are ignored as stock does (`inspect` lists them), but for scales and tags that
-  // belong to no layer.
+  // (value_checks.h), formats this build cannot run. Keys the network does not have are ignored as stock does
+  // (`inspect` lists them), but for scales and tags that belong to no layer.
   static Checkpoint open(const std::string& path, const io::ReadOptions& options = {});
 
   // The table of a checkpoint that does not exist, of the key layout that `h3stream synth` writes: for
-  // planning. `format` is kBF16 or kInt8Tensorwise; otherwise throws Error(kInvalidArgument).
+  // planning. `format` is kBF16 or a quantised one; otherwise throws Error(kInvalidArgument).
   static Checkpoint without_data(const spec::ModelSpec& spec, WeightFormat format);
 
   // This checkpoint with LoRAs, which a session then applies; this one stays without. Throws as

@@ -108,7 +108,7 @@ void require_finite(const LayerContext& context, std::string_view suffix, const 
 // F32 scales, 1 or n, each one a size (value_checks.h).
 const io::TensorInfo& checked_row_scales(const LayerContext& context, std::string_view suffix,
                                          std::int64_t n);
-// The one value of an F32 scale, checked likewise.
+// The one value of an F32 scale, checked likewise; 1 without data.
 float scalar_scale(const LayerContext& context, std::string_view suffix);
 // input_scale and pre_quant_scale, of the formats whose activations are quantised by the generic path.
 float input_scale_or(const LayerContext& context, float absent);

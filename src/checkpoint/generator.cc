@@ -111,6 +111,16 @@ bool stored_quantised(PartKind kind, WeightFormat format) {
                                          kind == PartKind::kFc1 || kind == PartKind::kFc2);
 }
 
+namespace {
+
+// Without values: what the format decides.
+LayerEncoder encoder_of(const Part& part, WeightFormat format) {
+  const std::int64_t n = part.shape[0], k = part.shape[1];
+  return LayerEncoder(format, n, k, synthetic_rotate_group(k), 1);
+}
+
+}  // namespace
+
 std::vector<io::TensorDecl> checkpoint_tensors(const spec::ModelSpec& spec, WeightFormat format,
                                                const std::string& prefix) {
   if (format == WeightFormat::kF16 || format == WeightFormat::kF32)
@@ -120,15 +130,25 @@ std::vector<io::TensorDecl> checkpoint_tensors(const spec::ModelSpec& spec, Weig
   for (const Part& part : model_parts(spec)) {
     const std::string name = prefix + part.name;
     if (stored_quantised(part.kind, format)) {
-      const std::int64_t n = part.shape[0], k = part.shape[1];
-      const LayerEncoder encoder(format, n, k, synthetic_rotate_group(k), 1);
-      for (io::TensorDecl& tensor : encoder.tensors(name)) tensors.push_back(std::move(tensor));
+      for (io::TensorDecl& tensor : encoder_of(part, format).tensors(name))
+        tensors.push_back(std::move(tensor));
     } else {
       tensors.push_back({prefix + part.key(), stored_dtype(part.kind, spec), part.shape});
     }
     if (part.bias) tensors.push_back({name + ".bias", stored_dtype(part.kind, spec), {part.shape[0]}});
   }
   return tensors;
+}
+
+std::map<std::string, QuantTag> checkpoint_tags(const spec::ModelSpec& spec, WeightFormat format,
+                                                const std::string& prefix) {
+  std::map<std::string, QuantTag> tags;
+  for (const Part& part : model_parts(spec)) {
+    if (!stored_quantised(part.kind, format)) continue;
+    const std::string layer = prefix + part.name, key = layer + kTagSuffix;
+    tags.emplace(layer, parse_tag_text(encoder_of(part, format).tag(), key, key));
+  }
+  return tags;
 }
 
 }  // namespace h3s::checkpoint

@@ -8,6 +8,7 @@
 
 #include <cstddef>
 #include <cstdint>
+#include <map>
 #include <string>
 #include <string_view>
 #include <vector>
@@ -15,6 +16,7 @@
 #include "base/dtype.h"
 #include "checkpoint/checkpoint.h"
 #include "checkpoint/parts.h"
+#include "checkpoint/tags.h"
 #include "io/safetensors.h"
 #include "spec/model_spec.h"
 
@@ -66,5 +68,9 @@ bool stored_quantised(PartKind kind, WeightFormat format);
 // cannot hold, throws Error(kInvalidArgument).
 std::vector<io::TensorDecl> checkpoint_tensors(const spec::ModelSpec& spec, WeightFormat format,
                                                const std::string& prefix = "");
+
+// Tags of its layers, by layer.
+std::map<std::string, QuantTag> checkpoint_tags(const spec::ModelSpec& spec, WeightFormat format,
+                                                const std::string& prefix = "");
 
 }  // namespace h3s::checkpoint

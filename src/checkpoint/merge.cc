@@ -28,10 +28,6 @@ namespace {
 constexpr std::int64_t kTileRows = 32;
 constexpr std::int64_t kPieceAlignment = 64;
 
-bool makes_codes(const LinearSource& source) {
-  return source.activation == Activation::kInt8 || source.activation == Activation::kInt4;
-}
-
 std::int64_t largest_rank(const LoraLayer& lora) {
   std::int64_t largest = 0;
   for (const LoraPair& pair : lora.pairs) largest = std::max(largest, pair.rank);
@@ -62,7 +58,7 @@ class MergedLayer::Part {
     if (source.plain()) return;
     bf16_row = take<BF16>(k);
     packed = take<std::byte>(round_up(k, kPieceAlignment));
-    if (makes_codes(source)) tile = take<BF16>(kTileRows * k);
+    if (source.int8_product()) tile = take<BF16>(kTileRows * k);
     companions = take<std::byte>(data == nullptr ? companion_bytes(source) : bytes - used_);
   }
   std::int64_t bytes() const { return used_; }

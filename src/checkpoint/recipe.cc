@@ -87,4 +87,20 @@ std::optional<WeightFormat> writable_format(std::string_view name) {
   return std::nullopt;
 }
 
+std::vector<std::string> writable_format_names() {
+  std::vector<std::string> names{"int8"};
+  for (const FormatRow& row : formats())
+    if (writable_format(row.name)) names.emplace_back(row.name);
+  return names;
+}
+
+std::vector<std::string> synthetic_format_names() {
+  std::vector<std::string> names = writable_format_names();
+  std::erase_if(names, [](const std::string& name) {
+    const WeightFormat format = *writable_format(name);
+    return format == WeightFormat::kF16 || format == WeightFormat::kF32;
+  });
+  return names;
+}
+
 }  // namespace h3s::checkpoint

@@ -37,5 +37,7 @@ const Recipe* find_recipe(std::string_view name);  // null: unknown
 
 // By a name of the format table, or "int8" for int8_tensorwise. Empty: unknown, or nothing can write it.
 std::optional<WeightFormat> writable_format(std::string_view name);
+std::vector<std::string> writable_format_names();
+std::vector<std::string> synthetic_format_names();  // those of checkpoint_tensors()
 
 }  // namespace h3s::checkpoint

@@ -64,8 +64,7 @@ QuantTag read_tag_tensor(const io::SafetensorsReader& file, const io::TensorInfo
     fail(Status::kBadFile, "{}: a tag must be U8, got {}", where, dtype_name(info.dtype));
   if (info.bytes() > kMaxTagBytes)
     fail(Status::kBadFile, "{}: a tag of {} bytes, expected at most {}", where, info.bytes(), kMaxTagBytes);
-  const std::string_view text(reinterpret_cast<const char*>(file.data(info)), info.bytes());
-  return parse_tag(io::parse_json_object(text, where), info.name, where);
+  return parse_tag_text({reinterpret_cast<const char*>(file.data(info)), info.bytes()}, info.name, where);
 }
 
 // fn(layer, tensor)
@@ -158,6 +157,10 @@ std::map<std::string, QuantTag> readable_tags(const io::SafetensorsReader& file,
     }
   });
   return tags;
+}
+
+QuantTag parse_tag_text(std::string_view text, const std::string& key, const std::string& where) {
+  return parse_tag(io::parse_json_object(text, where), key, where);
 }
 
 std::string tag_text(const QuantTag& tag) {

@@ -4,6 +4,7 @@
 #include <cstdint>
 #include <map>
 #include <string>
+#include <string_view>
 
 #include "io/safetensors.h"
 
@@ -40,7 +41,8 @@ std::map<std::string, QuantTag> read_tags(const io::SafetensorsReader& file, con
 inline constexpr const char* kBrokenTag = "broken tag";
 std::map<std::string, QuantTag> readable_tags(const io::SafetensorsReader& file, const std::string& prefix);
 
-// The tag as the text of a `.comfy_quant` tensor.
+// The text of a `.comfy_quant` tensor under `key`; `where` begins messages. Throws as read_tags().
+QuantTag parse_tag_text(std::string_view text, const std::string& key, const std::string& where);
 std::string tag_text(const QuantTag& tag);
 
 }  // namespace h3s::checkpoint

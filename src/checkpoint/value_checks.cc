@@ -19,12 +19,14 @@ float float_at(const io::SafetensorsReader& file, const io::TensorInfo& info, st
 }  // namespace
 
 std::string value_problem(const io::SafetensorsReader& file, const io::TensorInfo& info) {
+  if (!file.has_data()) return "";
   const std::int64_t bad = find_non_finite(file.data(info), info.dtype, info.elements());
   return bad < 0 ? ""
                  : fmt::format("value {} is {}, expected a finite number", bad, float_at(file, info, bad));
 }
 
 std::string scale_problem(const io::SafetensorsReader& file, const io::TensorInfo& info, bool zero_too) {
+  if (!file.has_data()) return "";
   for (std::int64_t i = 0; i < info.elements(); ++i) {
     const float value = float_at(file, info, i);
     const bool large_enough = zero_too ? value >= 0 : value > 0;
@@ -37,6 +39,7 @@ std::string scale_problem(const io::SafetensorsReader& file, const io::TensorInf
 
 std::string scale_problem(const io::SafetensorsReader& file, const io::TensorInfo& info,
                           const CodeScales& scales) {
+  if (!file.has_data()) return "";
   const auto* codes = reinterpret_cast<const std::uint8_t*>(file.data(info));
   // A maximum first: it compiles to vector code, and formats with a scale every 16 weights have 10^9 of them.
   std::uint8_t largest = 0;

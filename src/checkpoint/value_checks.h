@@ -28,7 +28,7 @@ struct CodeScales {
 inline constexpr CodeScales kE4M3Scales{e4m3_value, 0x7E}, kE8M0Scales{e8m0_value, 127 + 48};
 
 // Each reads the whole tensor and says what is wrong with its first bad value, "value 3 is nan"; empty when
-// nothing is. F32, F16 or BF16: any finite number.
+// nothing is, or the file is a table without data. F32, F16 or BF16: any finite number.
 std::string value_problem(const io::SafetensorsReader& file, const io::TensorInfo& info);
 // F32: above 0, or with `zero_too` from 0 on, to kLargestScale.
 std::string scale_problem(const io::SafetensorsReader& file, const io::TensorInfo& info, bool zero_too);

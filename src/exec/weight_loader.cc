@@ -222,7 +222,7 @@ class WeightLoader::Builder {
   }
 
   void quantised_matrix(const LinearSource& source, LinearWeight& weight) {
-    if (source.activation == Activation::kInt8 || source.activation == Activation::kInt4)
+    if (source.int8_product())
       int8_matrix(source, weight);
     else
       coded_float_matrix(source, weight);
@@ -295,7 +295,7 @@ class WeightLoader::Builder {
 
   // The operand of a quantised product.
   void merged_operand(const std::string& layer, const LinearSource& source, LinearWeight& weight) {
-    if (source.activation != Activation::kInt8 && source.activation != Activation::kInt4) {
+    if (!source.int8_product()) {
       set_coded_float(source, weight);
       weight.data = merged<BF16>(
           layer, source, [&](const MergedLayer& rows, BF16* out) { weight.tensor_scale = rows.values(out); });

@@ -19,7 +19,7 @@ constexpr double kRanksPerOctave = 128;
 // Patching, rounding and unpacking latents on the host read and write each value some times over.
 constexpr double kHostPasses = 6;
 // Of the shorter of compute and copies: two slots stall where the two take turns being late, and both use the
-// device's memory. Runs of bench/results/plan-h200.json.
+// device's memory. Runs of bench/results/budgets-h200.json.
 constexpr double kNotOverlapped = 0.2;
 
 // Dequantising and quantising again, as a multiple of the time int8 takes (bench/results/merge-cpu.json).
@@ -88,19 +88,22 @@ TimeModel::TimeModel(const Calibration& calibration, const exec::WeightLoader& l
 
 TimeModel::Layer TimeModel::layer(const char* name) const {
   Layer result;
-  double int8 = 0, low_rank = 0;
+  double int8 = 0, fused = 0, low_rank = 0;
   const checkpoint::LoraSet* loras = loader_.checkpoint().loras();
   const bool beside = loras != nullptr && loras->mode() == checkpoint::LoraMode::kRuntime;
   for (std::int64_t i = 0; i < spec_.layers; ++i) {
     const checkpoint::LinearSource source = loader_.checkpoint().linear(fmt::format("blocks.{}.{}", i, name));
     result.n = source.n;
     result.k = source.k;
-    // Computing in f32, codes are dequantised: the products are floating-point ones.
     if (const auto* lora = beside ? loras->find(fmt::format("blocks.{}.{}", i, name)) : nullptr)
       low_rank += as_double(lora->rank());
-    int8 += source.format == checkpoint::WeightFormat::kInt8Tensorwise && loader_.compute() == DType::kBF16;
+    // Computing in f32, codes are dequantised: the products are floating-point ones.
+    const bool codes = source.int8_product() && loader_.compute() == DType::kBF16;
+    int8 += codes;
+    fused += codes && source.format == checkpoint::WeightFormat::kInt8Tensorwise;
   }
   result.int8_share = int8 / as_double(spec_.layers);
+  result.fused_share = fused / as_double(spec_.layers);
   result.low_rank = low_rank / as_double(spec_.layers);
   return result;
 }
@@ -191,7 +194,8 @@ double TimeModel::finish(double rows_count, double chunk) const {
   return quantize(out_, rows_count, calls, as_double(spec_.inner()) * element_) +
          linear(out_, rows_count, calls, as_double(out_.n)) + rows(rows_count * 8 * d, 3 * calls) +
          quantize(fc1_, rows_count, calls, d) + linear(fc1_, rows_count, calls, as_double(fc1_.n)) +
-         quantize(fc2_, rows_count, calls, 2 * f) + (1 - fc2_.int8_share) * rows(rows_count * 3 * f, calls) +
+         quantize(fc2_, rows_count, calls, (1 + fc2_.fused_share) * f) +
+         (1 - fc2_.fused_share) * rows(rows_count * 3 * f, calls) +
          linear(fc2_, rows_count, calls, as_double(fc2_.n));
 }
 

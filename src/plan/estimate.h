@@ -46,10 +46,11 @@ class TimeModel {
   Estimate estimate(const exec::Dials& dials) const;
 
  private:
-  // A layer of each block: how many blocks hold it as int8; the rank of what LoRAs add, on average.
+  // A layer of each block: how many blocks multiply int8 codes, and quantise SwiGLU as they compute it; the
+  // rank of what LoRAs add, on average.
   struct Layer {
     std::int64_t n = 0, k = 0;
-    double int8_share = 0, low_rank = 0;
+    double int8_share = 0, fused_share = 0, low_rank = 0;
   };
   struct Copies {
     double up = 0, down = 0;  // seconds

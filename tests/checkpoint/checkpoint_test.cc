@@ -4,9 +4,11 @@
 #include <gtest/gtest.h>
 
 #include <cstring>
+#include <tuple>
 
 #include "checkpoint/generator.h"
 #include "checkpoint/parts.h"
+#include "checkpoint/recipe.h"
 #include "checkpoint/synth.h"
 #include "file_fixtures.h"
 #include "model_file.h"
@@ -205,6 +207,30 @@ TEST_F(Loads, SyntheticBytesDoNotDependOnThreads) {
   }
   EXPECT_EQ(files[0], files[1]);
   EXPECT_EQ(files[0], files[2]);
+}
+
+// What is planned without a file is what a file would have been planned as.
+TEST_F(Loads, ATableWithoutDataIsBoundAsItsFile) {
+  spec::ModelSpec spec = small_spec(Form::kCurve);
+  spec.hidden = spec.ffn = 128;  // which every format can hold
+  for (const std::string& name : synthetic_format_names()) {
+    const WeightFormat format = *writable_format(name);
+    write_synthetic_checkpoint(path_, {.spec = spec, .format = format}, nullptr);
+    const Checkpoint file = Checkpoint::open(path_), table = Checkpoint::without_data(spec, format);
+    EXPECT_EQ(table.quantised(), file.quantised()) << name;
+    ASSERT_EQ(table.file().tensors().size(), file.file().tensors().size()) << name;
+    for (const Part& part : model_parts(spec)) {
+      if (!is_linear(part.kind)) continue;
+      const LinearSource a = table.linear(part.name), b = file.linear(part.name);
+      const auto fields = [](const LinearSource& source) {
+        const auto bytes = [](const io::TensorInfo* info) { return info == nullptr ? 0 : info->bytes(); };
+        return std::tuple(source.key, source.format, source.n, source.k, source.rotate_group,
+                          source.scale_group, source.activation, bytes(source.weight), bytes(source.bias),
+                          bytes(source.scale), bytes(source.group_scale), bytes(source.codebook));
+      };
+      EXPECT_EQ(fields(a), fields(b)) << name << " " << part.name;
+    }
+  }
 }
 
 }  // namespace

@@ -20,8 +20,9 @@ struct Job {
   plan::Calibration calibration;
   bool device_is_host;
 
-  Job(spec::ModelSpec spec, const plan::Clip& clip, plan::Calibration rates)
-      : checkpoint(checkpoint::Checkpoint::without_data(spec, checkpoint::WeightFormat::kInt8Tensorwise)),
+  Job(spec::ModelSpec spec, const plan::Clip& clip, plan::Calibration rates,
+      checkpoint::WeightFormat format = checkpoint::WeightFormat::kInt8Tensorwise)
+      : checkpoint(checkpoint::Checkpoint::without_data(spec, format)),
         layout(plan::job_of(clip)),
         loader(checkpoint, DType::kBF16, !rates.overlaps),
         calibration(rates),
@@ -66,6 +67,23 @@ TEST(Estimate, AttentionIsItsOperationsOverItsRate) {
   const double s = 216464, operations = 3 * 4 * s * s * 56 * 128;
   EXPECT_NEAR(job.estimate(chunked(Schedule::kResident, 56)).stages[plan::kAttend].compute,
               operations / job.calibration.attention_bf16.ops, 1e-9 * operations);
+}
+
+// What is multiplied decides, not how it is stored. bench/results/formats-h200.json: blocks of W4A8 take as
+// long as those of int8.
+TEST(Estimate, FormatsTakeAsLongAsTheProductsTheyMake) {
+  using checkpoint::WeightFormat;
+  const auto seconds = [](WeightFormat format) {
+    const Job job(real_spec(2), kLongClip, plan::expect(*plan::find_card("rtx4060")), format);
+    const plan::Estimate estimate = job.estimate(chunked(Schedule::kResident, 56));
+    return estimate.stages[plan::kProject].compute + estimate.stages[plan::kFinish].compute;
+  };
+  const double int8 = seconds(WeightFormat::kInt8Tensorwise), bf16 = seconds(WeightFormat::kBF16);
+  ASSERT_LT(int8, 0.5 * bf16);
+  for (const WeightFormat format : {WeightFormat::kAsymW4A8, WeightFormat::kConvrotW4A4})
+    EXPECT_NEAR(seconds(format), int8, 0.05 * int8) << weight_format_name(format);
+  for (const WeightFormat format : {WeightFormat::kFloat8E4M3, WeightFormat::kMxfp8, WeightFormat::kNvfp4})
+    EXPECT_NEAR(seconds(format), bf16, 0.05 * bf16) << weight_format_name(format);
 }
 
 TEST(Estimate, CopiesHideBehindComputeWhereTheyCanAndAddWhereTheyCannot) {
