@@ -90,13 +90,32 @@ OpCase swiglu_quantize_case(std::int64_t group) {
   return c;
 }
 
-OpCase quantize_case(std::int64_t width, std::int64_t group) {
-  OpCase c = row_case(group == 0 ? "quantize_rows" : "quantize_rows, rotated", width, 3 * width);
+OpCase quantize_case(std::int64_t width, std::int64_t group,
+                     kernels::RowCode code = kernels::RowCode::kInt8) {
+  const std::string name = code == kernels::RowCode::kInt4 ? "quantize_rows to int4" : "quantize_rows";
+  OpCase c = row_case(group == 0 ? name : name + ", rotated", width, 3 * width);
   c.operands = {
       {Role::kInput, 2 * width}, {Role::kOutput, width, Fill::kCodes}, {Role::kOutput, 4, Fill::kF32}};
   c.run = [=](kernels::Backend& backend, const std::vector<void*>& p, std::int64_t rows) {
     backend.quantize_rows({p[0], DType::kBF16, width, group, static_cast<std::int8_t*>(p[1]),
-                           static_cast<float*>(p[2]), rows, width});
+                           static_cast<float*>(p[2]), rows, width, code});
+  };
+  return c;
+}
+
+OpCase quantize_float_case(const char* name, kernels::FloatCode code, float scale) {
+  constexpr std::int64_t kWidth = 5376;
+  OpCase c = row_case(fmt::format("quantize_float to {}", name), kWidth, 4 * kWidth);
+  c.operands = {{Role::kInput, 2 * kWidth}, {Role::kOutput, 2 * kWidth}, {Role::kOutput, 4, Fill::kF32}};
+  c.run = [=](kernels::Backend& backend, const std::vector<void*>& p, std::int64_t rows) {
+    backend.quantize_float({.x = p[0],
+                            .x_stride = kWidth,
+                            .code = code,
+                            .scale = scale,
+                            .y = p[1],
+                            .row_scale = static_cast<float*>(p[2]),
+                            .m = rows,
+                            .k = kWidth});
   };
   return c;
 }
@@ -131,11 +150,26 @@ void bench_device_rows(Context& context) {
   const std::function<void()> copy = [&] {
     context.backend().copy({dst, kCopyBytes, src, kCopyBytes, kCopyBytes, 1}, kernels::Queue::kCompute);
   };
-  for (const OpCase& c :
-       {rms_norm_case(false), rms_norm_case(true), final_modulate_case(), residual_case(true),
-        residual_case(false), qkv_case(true), qkv_case(false), swiglu_case(), silu_case(),
-        quantize_case(5376, 0), quantize_case(5376, 256), quantize_case(7168, 256), quantize_case(14336, 256),
-        swiglu_quantize_case(0), swiglu_quantize_case(256)})
+  for (const OpCase& c : {rms_norm_case(false),
+                          rms_norm_case(true),
+                          final_modulate_case(),
+                          residual_case(true),
+                          residual_case(false),
+                          qkv_case(true),
+                          qkv_case(false),
+                          swiglu_case(),
+                          silu_case(),
+                          quantize_case(5376, 0),
+                          quantize_case(5376, 256),
+                          quantize_case(7168, 256),
+                          quantize_case(14336, 256),
+                          swiglu_quantize_case(0),
+                          swiglu_quantize_case(256),
+                          quantize_case(5376, 256, kernels::RowCode::kInt4),
+                          quantize_case(14336, 256, kernels::RowCode::kInt4),
+                          quantize_float_case("e4m3", kernels::FloatCode::kE4M3, 0.02f),
+                          quantize_float_case("mxfp8", kernels::FloatCode::kMxfp8, 1),
+                          quantize_float_case("nvfp4", kernels::FloatCode::kNvfp4, 0.002f)})
     run_case(context, c, copy);
 }
 

@@ -4,7 +4,7 @@
 #include <cstdint>
 #include <cstdio>
 
-#include "backend/cuda/device/quantize_rotated.cuh"
+#include "backend/cuda/device/rotated_int8.cuh"
 #include "backend/cuda/device/silu.cuh"
 #include "backend/cuda/device/silu_table.cuh"
 

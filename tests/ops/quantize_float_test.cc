@@ -66,18 +66,19 @@ TEST(QuantizeFloat, WorkedExampleNvfp4) {
   EXPECT_EQ(scale, 0.0f);
 }
 
+// `gap`: elements from the end of a row to the next.
 template <typename T>
 void expect_quantize_float(FloatCode code, std::int64_t m, std::int64_t k, bool pre_scaled,
-                           float magnitude = 1.0f) {
+                           float magnitude = 1.0f, std::int64_t gap = 3) {
   const auto seed = static_cast<std::uint64_t>(m * 1000 + k + static_cast<int>(code));
-  const std::vector<T> x = random_values<T>(m * (k + 3), seed, magnitude);
+  const std::vector<T> x = random_values<T>(m * (k + gap), seed, magnitude);
   const std::vector<float> factors = random_values<float>(k, seed + 1);
   const float peak = 4 * magnitude;
   Guarded<BF16> want(m * k), got(m * k);
   Guarded<float> want_scale(m), got_scale(m);
   QuantizeFloatArgs args{.x = x.data(),
                          .x_dtype = kDTypeOf<T>,
-                         .x_stride = k + 3,
+                         .x_stride = k + gap,
                          .pre_scale = pre_scaled ? factors.data() : nullptr,
                          .code = code,
                          .scale = code == FloatCode::kNvfp4 ? 0.0f : 0.37f,
@@ -109,10 +110,23 @@ TEST(QuantizeFloat, Sizes) {
     }
 }
 
+// Rows as the network has them: on 16 bytes, of whole blocks.
+TEST(QuantizeFloat, AlignedRows) {
+  for (const FloatCode code : kCodes)
+    for (const std::int64_t k : {32, 224, 1760, 5376, 14336})
+      for (const std::int64_t gap : {0, 8}) {
+        expect_quantize_float<BF16>(code, 5, k, false, 1.0f, gap);
+        expect_quantize_float<BF16>(code, 3, k, true, 1.0f, gap);
+        expect_quantize_float<float>(code, 2, k, true, 1.0f, gap);
+      }
+}
+
 TEST(QuantizeFloat, Magnitudes) {
   for (const FloatCode code : kCodes)
-    for (const float magnitude : {1e-30f, 1e-9f, 300.0f, 1e30f})
+    for (const float magnitude : {1e-30f, 1e-9f, 300.0f, 1e30f}) {
       expect_quantize_float<BF16>(code, 3, 259, true, magnitude);
+      expect_quantize_float<BF16>(code, 3, 288, true, magnitude, 0);
+    }
 }
 
 TEST(QuantizeFloat, RowsInPartsAndInPlace) {
@@ -217,19 +231,19 @@ TEST(QuantizeFloat, Errors) {
 }
 
 template <typename T>
-void expect_abs_max(std::int64_t m, std::int64_t k, bool pre_scaled) {
-  const std::vector<T> x = random_values<T>(m * (k + 5), 31);
+void expect_abs_max(std::int64_t m, std::int64_t k, bool pre_scaled, std::int64_t gap = 5) {
+  const std::vector<T> x = random_values<T>(m * (k + gap), 31);
   const std::vector<float> factors = random_values<float>(k, 32);
   float largest = 0;
   for (std::int64_t r = 0; r < m; ++r)
     for (std::int64_t i = 0; i < k; ++i) {
-      const float v = to_float(x[static_cast<std::size_t>(r * (k + 5) + i)]);
+      const float v = to_float(x[static_cast<std::size_t>(r * (k + gap) + i)]);
       largest = std::max(largest,
                          std::fabs(pre_scaled ? round_to<T>(v * factors[static_cast<std::size_t>(i)]) : v));
     }
   kernels::AbsMaxArgs args{.x = x.data(),
                            .x_dtype = kDTypeOf<T>,
-                           .x_stride = k + 5,
+                           .x_stride = k + gap,
                            .pre_scale = pre_scaled ? factors.data() : nullptr,
                            .m = m,
                            .k = k};
@@ -240,7 +254,7 @@ void expect_abs_max(std::int64_t m, std::int64_t k, bool pre_scaled) {
     EXPECT_EQ(peak, largest) << backend.name() << " m " << m << " k " << k;
     peak = 1e30f;
     for_each_part(m, [&](std::int64_t row, std::int64_t rows) {
-      args.x = x.data() + row * (k + 5), args.m = rows, args.first = row == 0;
+      args.x = x.data() + row * (k + gap), args.m = rows, args.first = row == 0;
       backend.abs_max(args);
     });
     EXPECT_EQ(peak, largest) << backend.name() << " in parts, m " << m << " k " << k;
@@ -274,6 +288,10 @@ TEST(AbsMax, SizesAndParts) {
     expect_abs_max<float>(7, size, true);
   }
   expect_abs_max<BF16>(300, 33, true);
+  for (const std::int64_t k : {32, 1760, 5376}) {
+    expect_abs_max<BF16>(5, k, true, 0);
+    expect_abs_max<float>(3, k, false, 8);
+  }
 }
 
 }  // namespace

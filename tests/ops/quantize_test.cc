@@ -19,12 +19,10 @@ void expect_same(const Case& info, const Guarded<std::int8_t>& want, const Guard
   expect_same_bits(info, want_scale.data(), got_scale.data(), want_scale.count(), 1);
 }
 
-// `gap`: elements between rows; 3 leaves most rows off every alignment.
+// Rows lie `gap` elements apart.
 template <typename T>
-void expect_quantize(std::int64_t m, std::int64_t k, std::int64_t group, float magnitude = 1.0f,
-                     kernels::RowCode code = kernels::RowCode::kInt8, std::int64_t gap = 3) {
-  const auto seed = static_cast<std::uint64_t>(m * 1000 + k + group);
-  const std::vector<T> x = random_values<T>(m * (k + gap), seed, magnitude);
+void expect_quantize_of(const std::vector<T>& x, std::int64_t m, std::int64_t k, std::int64_t group,
+                        kernels::RowCode code, std::int64_t gap, std::uint64_t seed) {
   Guarded<std::int8_t> want(m * k), got(m * k);
   Guarded<float> want_scale(m), got_scale(m);
   kernels::QuantizeRowsArgs args{x.data(),          kDTypeOf<T>, k + gap, group, want.data(),
@@ -39,6 +37,14 @@ void expect_quantize(std::int64_t m, std::int64_t k, std::int64_t group, float m
     const Case info{"quantize_rows", fmt::format("m {} k {} group {}", m, k, group), seed, backend.name()};
     expect_same(info, want, want_scale, got, got_scale, k);
   });
+}
+
+// A gap of 3 leaves most rows off every alignment.
+template <typename T>
+void expect_quantize(std::int64_t m, std::int64_t k, std::int64_t group, float magnitude = 1.0f,
+                     kernels::RowCode code = kernels::RowCode::kInt8, std::int64_t gap = 3) {
+  const auto seed = static_cast<std::uint64_t>(m * 1000 + k + group);
+  expect_quantize_of(random_values<T>(m * (k + gap), seed, magnitude), m, k, group, code, gap, seed);
 }
 
 template <typename T>
@@ -130,6 +136,35 @@ TEST(QuantizeRows, RotatedRows) {
   expect_quantize<BF16>(7000, 256, 256, 1.0f, kInt8, 0);
   for (const float magnitude : {1e37f, 1e32f, 1e-30f, 1e-38f})
     expect_quantize<BF16>(5, 2304, 256, magnitude, kInt8, 0);
+}
+
+// The same to 4 bits.
+TEST(QuantizeRows, Int4RotatedRows) {
+  constexpr auto kInt4 = kernels::RowCode::kInt4;
+  for (const std::int64_t k : {256, 2048, 2304, 5376, 7168, 14336})
+    expect_quantize<BF16>(5, k, 256, 1.0f, kInt4, 0);
+  expect_quantize<BF16>(7000, 256, 256, 1.0f, kInt4, 0);
+  for (const float magnitude : {1e37f, 1e32f, 1e-9f, 1e-30f, 1e-38f})
+    expect_quantize<BF16>(5, 2304, 256, magnitude, kInt4, 0);
+}
+
+// Row r has values from 1 down to 2^-(8 r), about one in eight of each size, and zeros: where sums lose bits,
+// and where halving one is inexact.
+std::vector<BF16> values_of_all_sizes(std::int64_t rows, std::int64_t k) {
+  std::vector<BF16> x = random_values<BF16>(rows * k, 23);
+  for (std::size_t i = 0; i < x.size(); ++i) {
+    const auto row = static_cast<int>(i / static_cast<std::size_t>(k)),
+               size = static_cast<int>(i * 2654435761 >> 8 & 15);
+    x[i] = size >= 12 ? to_bf16(0.0f) : to_bf16(std::ldexp(to_float(x[i]), -row * std::min(size, 8)));
+  }
+  return x;
+}
+
+TEST(QuantizeRows, ValuesOfAllSizes) {
+  constexpr std::int64_t kM = 19, kK = 2304;
+  const std::vector<BF16> x = values_of_all_sizes(kM, kK);
+  for (const kernels::RowCode code : {kernels::RowCode::kInt8, kernels::RowCode::kInt4})
+    for (const std::int64_t group : {0, 64, 256}) expect_quantize_of(x, kM, kK, group, code, 0, 23);
 }
 
 // The worked example of the 4-bit format.

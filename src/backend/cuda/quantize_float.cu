@@ -1,10 +1,10 @@
 // quantize_float and abs_max: activations rounded to small floating-point numbers, and the largest magnitude
 // that the scale of a whole tensor comes from. Contracts in kernels/quantize_float.h.
 //
-// x [m, k] bf16 or f32, y [m, k] bf16 (may be x), row_scale [m]. A lane holds a value; a block of columns that
-// shares a scale lies in one warp or half of one. Rounding: every operation is one float rounding, divisions
-// included. Equal to the CPU definitions bit for bit, hence under any chunking of rows. Bytes moved per row: x
-// in, y out.
+// x [m, k] bf16 or f32, y [m, k] bf16 (may be x), row_scale [m]. A lane holds eight neighbours, or one where
+// rows do not start on 16 bytes or hold no whole blocks; a block of columns that shares a scale lies in
+// neighbouring lanes. Rounding: every operation is one float rounding, divisions included. Equal to the CPU
+// definitions bit for bit, hence under any chunking of rows. Bytes moved per row: x in, y out.
 #include <cuda_bf16.h>
 
 #include <cstdint>
@@ -22,7 +22,7 @@ using kernels::AbsMaxArgs;
 using kernels::FloatCode;
 using kernels::QuantizeFloatArgs;
 
-constexpr int kThreads = 256;
+constexpr int kThreads = 224;  // eight columns each: three, four and eight times the network's rows
 constexpr unsigned kWholeWarp = 0xffffffffu;
 static_assert(kernels::kMxBlock == 32 && kernels::kNvfp4Block == 16);
 
@@ -62,38 +62,58 @@ __device__ __forceinline__ float power_of_two(int e) {
   return __uint_as_float(e == -127 ? 0x400000u : static_cast<uint32_t>(e + 127) << 23);
 }
 
-template <int kWidth>
-__device__ __forceinline__ float block_largest(float v) {
-  float largest = fabsf(v);
+// Of values of a lane, and of kLanes neighbouring lanes.
+template <int kLanes, int kPer>
+__device__ __forceinline__ float block_largest(const float (&v)[kPer]) {
+  float largest = 0;
 #pragma unroll
-  for (int lane = kWidth / 2; lane > 0; lane /= 2)
+  for (int i = 0; i < kPer; ++i) largest = max_magnitude(largest, v[i]);
+#pragma unroll
+  for (int lane = kLanes / 2; lane > 0; lane /= 2)
     largest = max_magnitude(largest, __shfl_xor_sync(kWholeWarp, largest, lane));
   return largest;
 }
 
-template <typename T>
-__device__ __forceinline__ float scaled(const T* row, const float* pre_scale, int64_t i) {
-  const float v = to_float(row[i]);
-  return pre_scale == nullptr ? v : round_to<T>(__fmul_rn(v, pre_scale[i]));
+// Columns i, i + 1, ... of a row; zeros past its end.
+template <int kPer, typename T>
+__device__ __forceinline__ void load_scaled(const T* row, const float* pre_scale, int64_t i, int64_t k,
+                                            float (&v)[kPer]) {
+#pragma unroll
+  for (int c = 0; c < kPer; ++c) v[c] = 0;
+  if (i >= k) return;
+  if constexpr (kPer == kVector)
+    load<true, Use::kStream>(row + i, kVector, v);
+  else
+    v[0] = to_float(row[i]);
+  if (pre_scale == nullptr) return;
+#pragma unroll
+  for (int c = 0; c < kPer; ++c) v[c] = round_to<T>(__fmul_rn(v[c], pre_scale[i + c]));
 }
 
-template <FloatCode kCode>
-__device__ __forceinline__ float quantize(float v, float scale) {
-  if constexpr (kCode == FloatCode::kE4M3) return round_e4m3(__fdiv_rn(v, scale));
-  if constexpr (kCode == FloatCode::kE5M2) return round_e5m2(__fdiv_rn(v, scale));
+template <FloatCode kCode, int kPer>
+__device__ __forceinline__ void quantize(float (&v)[kPer], float scale) {
+  const auto each = [&](auto fn) {
+#pragma unroll
+    for (int c = 0; c < kPer; ++c) v[c] = fn(v[c]);
+  };
+  if constexpr (kCode == FloatCode::kE4M3) each([=](float x) { return round_e4m3(__fdiv_rn(x, scale)); });
+  if constexpr (kCode == FloatCode::kE5M2) each([=](float x) { return round_e5m2(__fdiv_rn(x, scale)); });
   if constexpr (kCode == FloatCode::kMxfp8) {
-    const int e = mx_exponent(block_largest<32>(v));
-    return __fmul_rn(round_e4m3(__fmul_rn(v, power_of_two(-e))), power_of_two(e));
+    const int e = mx_exponent(block_largest<kernels::kMxBlock / kPer>(v));
+    const float up = power_of_two(-e), down = power_of_two(e);
+    each([=](float x) { return __fmul_rn(round_e4m3(__fmul_rn(x, up)), down); });
   }
-  const float largest = block_largest<16>(v);
-  const float block = scale > 0 ? round_e4m3(__fdiv_rn(__fdiv_rn(largest, 6.0f), scale)) : 0.0f;
-  const float step = __fmul_rn(block, scale);
-  const float multiplier = step > 0 ? __fdiv_rn(1.0f, step) : 0.0f;
-  return __fmul_rn(round_e2m1(__fmul_rn(v, multiplier)), block);
+  if constexpr (kCode == FloatCode::kNvfp4) {
+    const float largest = block_largest<kernels::kNvfp4Block / kPer>(v);
+    const float block = scale > 0 ? round_e4m3(__fdiv_rn(__fdiv_rn(largest, 6.0f), scale)) : 0.0f;
+    const float step = __fmul_rn(block, scale);
+    const float multiplier = step > 0 ? __fdiv_rn(1.0f, step) : 0.0f;
+    each([=](float x) { return __fmul_rn(round_e2m1(__fmul_rn(x, multiplier)), block); });
+  }
 }
 
 // A block a row.
-template <typename T, FloatCode kCode>
+template <typename T, FloatCode kCode, int kPer>
 __global__ void __launch_bounds__(kThreads)
     quantize_float_kernel(const __grid_constant__ QuantizeFloatArgs a) {
   const int64_t m = blockIdx.x;
@@ -101,25 +121,50 @@ __global__ void __launch_bounds__(kThreads)
   auto* y = static_cast<__nv_bfloat16*>(a.y) + m * a.k;
   float scale = a.scale;
   if (kCode == FloatCode::kNvfp4 && scale == 0) scale = round_to<T>(__fmul_rn(*a.peak, 1.0f / 2688.0f));
-  for (int64_t first = 0; first < a.k; first += kThreads) {  // whole warps: exchanges need every lane
-    const int64_t i = first + threadIdx.x;
-    const float v = i < a.k ? scaled(x, a.pre_scale, i) : 0.0f;
-    const float q = quantize<kCode>(v, scale);
-    if (i < a.k) y[i] = __float2bfloat16_rn(q);
+  for (int64_t first = 0; first < a.k; first += kThreads * kPer) {  // whole warps: exchanges need every lane
+    const int64_t i = first + threadIdx.x * kPer;
+    float v[kPer];
+    load_scaled(x, a.pre_scale, i, a.k, v);
+    quantize<kCode>(v, scale);
+    if (i >= a.k) continue;
+    if constexpr (kPer == kVector)
+      store<true>(v, y + i, kVector);
+    else
+      y[i] = __float2bfloat16_rn(v[0]);
   }
   if (threadIdx.x == 0)
     a.row_scale[m] = kCode == FloatCode::kMxfp8 ? 1.0f : __fmul_rn(scale, a.weight_scale);
 }
 
-template <typename T>
+template <typename T, int kPer>
 __global__ void __launch_bounds__(kThreads) abs_max_kernel(const __grid_constant__ AbsMaxArgs a) {
   const T* x = static_cast<const T*>(a.x) + blockIdx.x * a.x_stride;
-  float largest = 0;
-  for (int64_t i = threadIdx.x; i < a.k; i += kThreads)
-    largest = max_magnitude(largest, scaled(x, a.pre_scale, i));
-  largest = block_largest<32>(largest);
+  float largest[1] = {};
+  for (int64_t i = threadIdx.x * kPer; i < a.k; i += kThreads * kPer) {
+    float v[kPer];
+    load_scaled(x, a.pre_scale, i, a.k, v);
+    largest[0] = max_magnitude(largest[0], block_largest<1>(v));
+  }
+  const float warp = block_largest<32>(largest);
   // Magnitudes order like their bits, NaN above all.
-  if (threadIdx.x % 32 == 0) atomicMax(reinterpret_cast<int*>(a.peak), __float_as_int(largest));
+  if (threadIdx.x % 32 == 0) atomicMax(reinterpret_cast<int*>(a.peak), __float_as_int(warp));
+}
+
+// Rows of whole blocks, all on 16 bytes.
+bool takes_eight(const void* x, DType dtype, int64_t stride, int64_t k) {
+  const auto bytes = static_cast<uintptr_t>(stride) * dtype_size(dtype);
+  return k % kernels::kMxBlock == 0 && (reinterpret_cast<uintptr_t>(x) | bytes) % 16 == 0;
+}
+
+// fn<T, kPer>()
+template <typename Fn>
+void with_columns(bool eight, DType dtype, Fn fn) {
+  with_compute_type(dtype, [&]<typename T>() {
+    if (eight)
+      fn.template operator()<T, kVector>();
+    else
+      fn.template operator()<T, 1>();
+  });
 }
 
 }  // namespace
@@ -127,9 +172,11 @@ __global__ void __launch_bounds__(kThreads) abs_max_kernel(const __grid_constant
 // ----------------------------------------------------------------------------------------------------
 
 void quantize_float(const QuantizeFloatArgs& args, cudaStream_t stream) {
+  const bool eight = takes_eight(args.x, args.x_dtype, args.x_stride, args.k) &&
+                     reinterpret_cast<uintptr_t>(args.y) % 16 == 0;
   const auto launch = [&]<FloatCode kCode>() {
-    with_compute_type(args.x_dtype, [&]<typename T>() {
-      quantize_float_kernel<T, kCode><<<static_cast<unsigned>(args.m), kThreads, 0, stream>>>(args);
+    with_columns(eight, args.x_dtype, [&]<typename T, int kPer>() {
+      quantize_float_kernel<T, kCode, kPer><<<static_cast<unsigned>(args.m), kThreads, 0, stream>>>(args);
       H3S_CUDA_CHECK_LAUNCH();
     });
   };
@@ -147,10 +194,11 @@ void quantize_float(const QuantizeFloatArgs& args, cudaStream_t stream) {
 
 void abs_max(const AbsMaxArgs& args, cudaStream_t stream) {
   if (args.first) H3S_CUDA_CHECK(cudaMemsetAsync(args.peak, 0, sizeof(float), stream));
-  with_compute_type(args.x_dtype, [&]<typename T>() {
-    abs_max_kernel<T><<<static_cast<unsigned>(args.m), kThreads, 0, stream>>>(args);
-    H3S_CUDA_CHECK_LAUNCH();
-  });
+  with_columns(takes_eight(args.x, args.x_dtype, args.x_stride, args.k), args.x_dtype,
+               [&]<typename T, int kPer>() {
+                 abs_max_kernel<T, kPer><<<static_cast<unsigned>(args.m), kThreads, 0, stream>>>(args);
+                 H3S_CUDA_CHECK_LAUNCH();
+               });
 }
 
 }  // namespace h3s::cuda

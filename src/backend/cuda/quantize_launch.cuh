@@ -7,25 +7,14 @@
 
 #include "backend/cuda/check.h"
 #include "backend/cuda/device/quantize.cuh"
-#include "backend/cuda/device/quantize_rotated.cuh"
+#include "backend/cuda/device/rotated_int8.cuh"
+#include "backend/cuda/rotated_launch.cuh"
 
 namespace h3s::cuda {
-
-struct QuantizeOutput {
-  int8_t* codes;  // [m, k] dense
-  float* scale;   // [m]
-  int64_t m, k, group;
-};
 
 inline constexpr int kPlainGroup = -1;
 inline constexpr int kPlainThreads = 512;
 inline constexpr int kStaticBytes = 256;  // of shared memory, beside the values
-
-#if defined(__CUDA_ARCH__) && __CUDA_ARCH__ < 800
-inline constexpr int kExtraRegisters = 16;  // roundings to bf16 are several instructions there
-#else
-inline constexpr int kExtraRegisters = 0;
-#endif
 
 // Registers of a thread: 64 values and, where blocks walk, the next row's 32, or else room for more blocks on
 // a multiprocessor. (The groups up to 16 keep a row's values through all of their loads.)
@@ -79,48 +68,6 @@ void launch_quantize_group(const Source& source, const QuantizeOutput& out, cuda
   H3S_CUDA_CHECK_LAUNCH();
 }
 
-// A source of bf16, rotated by 256 or not at all. A block takes every gridDim.x-th row.
-template <bool kRotate, typename Source>
-__global__ void __maxnreg__((Source::kRotatedRoute.registers + kExtraRegisters))
-    rotated_kernel(const __grid_constant__ Source source, const __grid_constant__ QuantizeOutput out) {
-  extern __shared__ __align__(16) float shared_values[];
-  __shared__ uint32_t warp_maxima[2][32];
-  source.begin();
-  if (device::quantize_rotated<kRotate>(source, static_cast<int>(out.m), static_cast<int>(out.k),
-                                        reinterpret_cast<unsigned char*>(shared_values), warp_maxima,
-                                        out.codes, out.scale))
-    device::quantize_plain_rows(source, blockIdx.x, gridDim.x, out.m, out.k, out.group, false, shared_values,
-                                warp_maxima[0], out.codes, out.scale);
-}
-
-// False when rows of this length are not whole groups or do not fit a block of this device.
-template <bool kRotate, typename Source>
-bool launch_rotated(const Source& source, const QuantizeOutput& out, cudaStream_t stream) {
-  if (out.k % device::kRotated != 0) return false;
-  const int groups = static_cast<int>(out.k / device::kRotated),
-            warps = (groups + device::kGroupsOfWarp - 1) / device::kGroupsOfWarp, threads = 32 * warps;
-  if (warps > device::kMaxRotatedWarps) return false;
-  const auto kernel = rotated_kernel<kRotate, Source>;
-  int device = 0, limit = 0, multiprocessors = 0, resident = 0;
-  cudaFuncAttributes attributes;
-  H3S_CUDA_CHECK(cudaGetDevice(&device));
-  H3S_CUDA_CHECK(cudaDeviceGetAttribute(&limit, cudaDevAttrMaxSharedMemoryPerBlockOptin, device));
-  H3S_CUDA_CHECK(cudaDeviceGetAttribute(&multiprocessors, cudaDevAttrMultiProcessorCount, device));
-  H3S_CUDA_CHECK(cudaFuncGetAttributes(&attributes, kernel));
-  // The plain route, should a row need it, holds the row.
-  const int shared_bytes = std::max(
-      warps * ((groups + warps - 1) / warps) * device::kGroupBytes<Source>, static_cast<int>(out.k) * 4);
-  if (shared_bytes + static_cast<int>(attributes.sharedSizeBytes) > limit) return false;
-  H3S_CUDA_CHECK(cudaFuncSetAttribute(kernel, cudaFuncAttributeMaxDynamicSharedMemorySize, shared_bytes));
-  H3S_CUDA_CHECK(cudaOccupancyMaxActiveBlocksPerMultiprocessor(&resident, kernel, threads,
-                                                               static_cast<size_t>(shared_bytes)));
-  const int64_t blocks = std::min<int64_t>(out.m, int64_t{multiprocessors} * std::max(resident, 1));
-  kernel<<<static_cast<unsigned>(blocks), static_cast<unsigned>(threads), static_cast<size_t>(shared_bytes),
-           stream>>>(source, out);
-  H3S_CUDA_CHECK_LAUNCH();
-  return true;
-}
-
 // `aligned`: every row that the source reads starts on 16 bytes.
 template <typename Source>
 void launch_quantize(const Source& source, const QuantizeOutput& out, bool aligned, cudaStream_t stream) {
@@ -132,7 +79,7 @@ void launch_quantize(const Source& source, const QuantizeOutput& out, bool align
   switch (out.group) {
     case 0:
       if constexpr (Source::kRotatedRoute.unrotated)
-        if (launch_rotated<false>(source, out, stream)) return;
+        if (launch_rotated<device::Int8Codes<false>>(source, out, stream)) return;
       return launch_quantize_group<0>(source, out, stream);
     case 4:
       return launch_quantize_group<4>(source, out, stream);
@@ -142,7 +89,7 @@ void launch_quantize(const Source& source, const QuantizeOutput& out, bool align
       return launch_quantize_group<64>(source, out, stream);
     case 256:
       if constexpr (Source::kRotatedRoute.inputs > 0)
-        if (launch_rotated<true>(source, out, stream)) return;
+        if (launch_rotated<device::Int8Codes<true>>(source, out, stream)) return;
       return launch_quantize_group<256>(source, out, stream);
     default:
       return launch_quantize_group<kPlainGroup>(source, out, stream);

@@ -21,13 +21,13 @@ __device__ __forceinline__ void rotate_quad(float* v, int stride) {
 
 // value(i) of [0, count), rotated in groups of `group` (0: not), steps rounded to T, in `piece`. All threads
 // call.
-template <typename T, int kThreads, typename Value>
+template <typename T, typename Value>
 __device__ void load_rotated(const Value& value, int count, int group, float* piece) {
   __syncthreads();
-  for (int i = threadIdx.x; i < count; i += kThreads) piece[i] = value(i);
+  for (int i = threadIdx.x; i < count; i += blockDim.x) piece[i] = value(i);
   for (int stride = 1; stride < group; stride *= 4) {
     __syncthreads();
-    for (int quad = threadIdx.x; quad < count / 4; quad += kThreads)
+    for (int quad = threadIdx.x; quad < count / 4; quad += blockDim.x)
       rotate_quad<T>(piece + quad / stride * 4 * stride + quad % stride, stride);
   }
   __syncthreads();

@@ -6,10 +6,7 @@
 // and half an exchange with the thread one or two on. The next row's copies to shared memory are under way
 // while a row is worked on.
 //
-// The bits are those of quantize_plain; beside the halvings and range cases of quantize_fast, what is left
-// out is
-//   - the last stage's maximum: max(|f(p + r)|, |f(p - r)|) is f(|p| + |r|);
-//   - the quotient's division: see Divisor.
+// What the codes are is the business of Codes: rotated_int8.cuh, quantize_int4.cuh.
 #pragma once
 
 #include <cstdint>
@@ -23,129 +20,13 @@ constexpr unsigned kAllLanes = 0xffffffffu;
 constexpr int kRotated = 256;      // values of a group
 constexpr int kGroupsOfWarp = 8;   // at the most
 constexpr int kThreadValues = 64;  // in chunks of kVector
-constexpr int kChunkBytes = 32;    // from a thread's chunk to its next: its neighbour's lies between
+constexpr int kThreadPairs = kThreadValues / 2;
+constexpr int kChunkBytes = 32;  // from a thread's chunk to its next: its neighbour's lies between
 // From half a group to the next half in shared memory, with a pad: threads meet no bank twice.
 constexpr int kHalfBytes = kRotated + 32;      // of bf16, 16 bytes a thread
 constexpr int kHalfCodes = kRotated / 2 + 16;  // of codes, 8 bytes a thread
 constexpr int kMaxRotatedWarps = 16;
-constexpr float kRotatedLimit = 0x1p110f;  // of magnitudes times 16; far from where bf16 underflow in Divisor
-
-// ---- the quotient ----
-
-#if __CUDA_ARCH__ >= 800
-// The inverse of a divisor as a sum of two bf16, each twice in a word.
-//
-// bf16(f(v / d)) is bf16(v / d) and is had from any approximation of the quotient within 2^-17 of it: with
-// significands of 8 bits v / d is never half way between two bf16 nor, unless it is one, nearer to such a
-// point than 2^-17 of itself (|256 v - m d| >= 1 in units of the last place, m odd of 9 bits). A product with
-// the two halves, the second rounded, stays within: just so, hence all pairs are tried in
-// quantize_exhaustive_cuda_test.cu.
-struct Divisor {
-  uint32_t high, low;
-
-  __device__ __forceinline__ explicit Divisor(float divisor) : Divisor(divisor, reciprocal_approx(divisor)) {}
-  // `approximate` within two ulps of the inverse, which is rounded right before it is split: with one ulp less
-  // 226 / 251 would come out wrong.
-  __device__ __forceinline__ Divisor(float divisor, float approximate) {
-    const float inverse = __fmaf_rn(__fmaf_rn(-divisor, approximate, 1.0f), approximate, approximate),
-                h = round_to<__nv_bfloat16>(inverse), l = __fsub_rn(inverse, h);
-    high = pack_bf16(h, h), low = pack_bf16(l, l);
-  }
-};
-
-// bf16(f(v / divisor)) of two bf16 in a word, for finite quotients.
-__device__ __forceinline__ uint32_t quotient_pair(uint32_t pair, Divisor divisor) {
-  const auto& v = reinterpret_cast<const __nv_bfloat162&>(pair);
-  const __nv_bfloat162 low = __hmul2_rn(v, reinterpret_cast<const __nv_bfloat162&>(divisor.low));
-  const __nv_bfloat162 q = __hfma2(v, reinterpret_cast<const __nv_bfloat162&>(divisor.high), low);
-  return reinterpret_cast<const uint32_t&>(q);
-}
-#else
-// Without arithmetic of bf16: the way of quantize.cuh.
-struct Divisor {
-  float divisor, inverse;
-
-  __device__ __forceinline__ explicit Divisor(float d) : divisor(d), inverse(1.0f / d) {}
-  __device__ __forceinline__ Divisor(float d, float) : Divisor(d) {}
-};
-
-__device__ __forceinline__ uint32_t quotient_pair(uint32_t pair, Divisor divisor) {
-  return quotient_pair(low_bf16(pair), high_bf16(pair), divisor.divisor, divisor.inverse);
-}
-#endif
-
-// The nearest integers of two bf16, ties to even.
-__device__ __forceinline__ int2 round_pair(uint32_t pair) {
-  int2 n;
-#if __CUDA_ARCH__ >= 900
-  asm("{.reg .b16 low, high; mov.b32 {low, high}, %2; cvt.rni.s32.bf16 %0, low; cvt.rni.s32.bf16 %1, high;}"
-      : "=r"(n.x), "=r"(n.y)
-      : "r"(pair));
-#else
-  n.x = __float2int_rn(low_bf16(pair)), n.y = __float2int_rn(high_bf16(pair));
-#endif
-  return n;
-}
-
-// Four codes, in order from the low byte, of values in two words.
-__device__ __forceinline__ uint32_t four_codes(uint32_t first, uint32_t second, Divisor divisor) {
-  const int2 a = round_pair(quotient_pair(first, divisor)), b = round_pair(quotient_pair(second, divisor));
-  return pack_bytes(a.y, a.x, pack_bytes(b.y, b.x, 0));
-}
-
-// ---- the rotation ----
-
-// A stage of which this thread holds two of four values and the one kDistance on the others. From its own sum
-// p and difference m every thread needs the other's m alone: s + e, s - e here, f + d, f - d there.
-struct Exchanged {
-  float sum, other;
-};
-template <int kDistance>
-__device__ __forceinline__ Exchanged exchange(float x0, float x1) {
-  return {__fadd_rn(x0, x1), __shfl_xor_sync(kAllLanes, __fsub_rn(x0, x1), kDistance)};
-}
-
-// Strides 1, 4 and 16, each times 2.
-__device__ __forceinline__ void rotate_but_last(float (&v)[kThreadValues]) {
-  rotate_all<1>(v);
-#pragma unroll
-  for (int c = 0; c < kThreadValues; c += kVector)
-#pragma unroll
-    for (int i = c; i < c + kVector / 2; ++i) {
-      const Exchanged x = exchange<1>(v[i], v[i + 4]);
-      v[i] = __fadd_rn(x.sum, x.other), v[i + 4] = __fsub_rn(x.sum, x.other);
-    }
-  rotate_all<kVector>(v);
-}
-
-// Stride 64, times 2, rounded to pairs of bf16. Returns the largest magnitude's bits, above infinity's for
-// NaN.
-__device__ __forceinline__ uint32_t rotate_last(const float (&v)[kThreadValues],
-                                                uint32_t (&pairs)[kThreadValues / 2]) {
-  constexpr int kHalf = kThreadValues / 2;
-  uint32_t largest = 0;
-#pragma unroll
-  for (int i = 0; i < kHalf; i += 2) {
-    const Exchanged x = exchange<2>(v[i], v[i + kHalf]), y = exchange<2>(v[i + 1], v[i + 1 + kHalf]);
-    pairs[i / 2] = pack_bf16(__fadd_rn(x.sum, x.other), __fadd_rn(y.sum, y.other));
-    pairs[(kHalf + i) / 2] = pack_bf16(__fsub_rn(x.sum, x.other), __fsub_rn(y.sum, y.other));
-    largest = max(largest, max(__float_as_uint(__fadd_rn(fabsf(x.sum), fabsf(x.other))),
-                               __float_as_uint(__fadd_rn(fabsf(y.sum), fabsf(y.other)))));
-  }
-  return largest;
-}
-
-// No rotation, the rest alike.
-__device__ __forceinline__ uint32_t round_unrotated(const float (&v)[kThreadValues],
-                                                    uint32_t (&pairs)[kThreadValues / 2]) {
-  uint32_t largest = 0;
-#pragma unroll
-  for (int i = 0; i < kThreadValues; i += 2) {
-    pairs[i / 2] = pack_bf16(v[i], v[i + 1]);
-    largest = max(largest, max(__float_as_uint(fabsf(v[i])), __float_as_uint(fabsf(v[i + 1]))));
-  }
-  return largest;
-}
+constexpr float kRotatedLimit = 0x1p110f;  // of magnitudes times 16; far from where anything overflows
 
 // ---- a warp's part of the rows ----
 
@@ -170,14 +51,15 @@ __device__ __forceinline__ void copy_groups(const __nv_bfloat16* src, int count,
 }
 
 // A thread's codes to shared memory, from there in whole lines to `codes`.
-__device__ __forceinline__ void store_codes(const uint32_t (&pairs)[kThreadValues / 2], Divisor divisor,
+template <typename Factor>
+__device__ __forceinline__ void store_codes(const uint32_t (&pairs)[kThreadPairs], Factor factor,
                                             const WarpPart& part, unsigned char* shared, int8_t* codes) {
   const int lane = threadIdx.x % 32;
   unsigned char* mine = shared + lane / 2 * kHalfCodes + lane % 2 * kVector;
 #pragma unroll
   for (int c = 0; c < kThreadValues / kVector; ++c) {
     const uint32_t* p = pairs + 4 * c;
-    const uint2 eight = make_uint2(four_codes(p[0], p[1], divisor), four_codes(p[2], p[3], divisor));
+    const uint2 eight = make_uint2(factor.codes(p[0], p[1]), factor.codes(p[2], p[3]));
     if (lane / 4 < part.most) *reinterpret_cast<uint2*>(mine + c * 2 * kVector) = eight;
   }
   __syncwarp();
@@ -209,13 +91,17 @@ template <typename Source>
 constexpr int kGroupBytes = 2 * (Source::kRotatedRoute.inputs * kHalfBytes + kHalfCodes);
 
 // The rows blockIdx.x, blockIdx.x + gridDim.x, ..., rotated or not; true when rows were left for the plain
-// route, marked by their scale. Source: kRotatedRoute; `data` and `stride` of the rows; take() turns a
-// thread's chunks into values or says that the plain route has to.
-template <bool kRotate, typename Source>
+// route, marked by their scale. Source: kRotatedRoute; `data` and `stride` of the rows. Codes:
+//   Values        a thread's values before the rotation
+//   take()        a thread's chunks to Values, or says that the plain route has to
+//   finish()      Values to rotated pairs of bf16, and the bits of their largest magnitude, both by a factor
+//                 that is left in; above those of kRotatedLimit where the plain route has to
+//   scale()       the row's scale of that magnitude
+//   Factor        of a scale; its codes() makes a word of four codes of two pairs
+template <typename Codes, typename Source>
 __device__ __forceinline__ bool quantize_rotated(const Source& source, int rows, int k,
                                                  unsigned char* shared, uint32_t (*maxima)[32],
                                                  int8_t* codes, float* scales) {
-  constexpr float kFactor = kRotate ? 16.0f : 1.0f;  // four stages, not halved
   constexpr int kInputs = Source::kRotatedRoute.inputs;
   const int lane = threadIdx.x % 32, warp = threadIdx.x / 32;
   const WarpPart part(k / kRotated);
@@ -242,26 +128,25 @@ __device__ __forceinline__ bool quantize_rotated(const Source& source, int rows,
   const int step = static_cast<int>(gridDim.x);
   start(row);
   for (; row < rows; row += step) {
-    float v[kThreadValues];
-    uint32_t pairs[kThreadValues / 2];
+    typename Codes::Values v;
+    uint32_t pairs[kThreadPairs];
     cp_async_wait<0>();
     __syncwarp();
-    const bool usual = source.take(chunks, input_bytes, works, v);
+    const bool usual = Codes::take(source, chunks, input_bytes, works, v);
     __syncwarp();
     start(row + step);
-    if constexpr (kRotate) rotate_but_last(v);
-    uint32_t largest = kRotate ? rotate_last(v, pairs) : round_unrotated(v, pairs);
+    uint32_t largest = Codes::finish(v, pairs);
     if (!works) largest = 0;
     if (!usual) largest = __float_as_uint(kRotatedLimit);
     largest = largest_of_block(largest, maxima[parity]);
     parity ^= 1;  // the next row's maxima must not meet these
 
     const bool fast = largest < __float_as_uint(kRotatedLimit);
-    const float scale = row_scale(__fmul_rn(__uint_as_float(largest), 1.0f / kFactor));
+    const float scale = Codes::scale(__uint_as_float(largest));
     if (threadIdx.x == 0) scales[row] = fast ? scale : kNotDone;
     left_rows |= !fast;
-    store_codes(pairs, Divisor(__fmul_rn(row_divisor(scale), kFactor)), part,
-                mine + kInputs * input_bytes, codes + int64_t{row} * k + part.first * kRotated);
+    store_codes(pairs, typename Codes::Factor(scale), part, mine + kInputs * input_bytes,
+                codes + int64_t{row} * k + part.first * kRotated);
   }
   cp_async_wait<0>();
   return left_rows;

@@ -60,7 +60,7 @@ __global__ void __launch_bounds__(kThreads)
   float largest = 0;
   for (int64_t first = 0; first < k; first += step) {
     const int count = static_cast<int>(min(static_cast<int64_t>(step), k - first));
-    load_rotated<float, kThreads>([&](int i) { return rows(m, first + i); }, count, group, piece);
+    load_rotated<float>([&](int i) { return rows(m, first + i); }, count, group, piece);
     for (int i = threadIdx.x; i < count; i += kThreads) largest = max_magnitude(largest, piece[i]);
   }
   largest = block_max<kThreads>(largest);
@@ -71,7 +71,7 @@ __global__ void __launch_bounds__(kThreads)
   if (threadIdx.x == 0) scales[m] = scale;
   for (int64_t first = 0; first < k; first += step) {
     const int count = static_cast<int>(min(static_cast<int64_t>(step), k - first));
-    load_rotated<float, kThreads>([&](int i) { return rows(m, first + i); }, count, group, piece);
+    load_rotated<float>([&](int i) { return rows(m, first + i); }, count, group, piece);
     for (int i = threadIdx.x; i < count; i += kThreads)
       codes[m * k + first + i] = nan ? int8_t{0} : code(piece[i], divisor);
   }
