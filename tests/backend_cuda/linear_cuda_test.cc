@@ -266,6 +266,33 @@ void test_tensor(std::int64_t m, std::int64_t n, std::int64_t k, DType dtype, DT
   }
 }
 
+// linear_add has the bits of linear_mma, which test_tensor checks.
+void test_added(std::int64_t m, std::int64_t n, std::int64_t k, DType dtype) {
+  if (capability < 80) return;
+  const std::int64_t x_gap = 8 * (m % 3), y_gap = 8 * (n % 3);
+  const Device x(normal(m * (k + x_gap) - x_gap, dtype)), w(normal(n * k, dtype));
+  LinearArgs args;
+  args.x = x.as<void>(), args.x_dtype = dtype, args.x_stride = k + x_gap;
+  args.w = w.as<void>(), args.w_dtype = dtype;
+  args.y_dtype = dtype, args.y_stride = n + y_gap;
+  args.m = m, args.n = n, args.k = k;
+  args.add = true;
+  const Bytes held = held_rows(m, n, y_gap, dtype);
+  const auto result = [&](auto kernel) {
+    Output y(held.size());
+    y.hold(held);
+    args.y = y.data();
+    kernel(args, nullptr);
+    return y.read();
+  };
+  const std::string name = std::string("added ") + name_of(dtype) + " m=" + std::to_string(m) +
+                           " n=" + std::to_string(n) + " k=" + std::to_string(k);
+  args.y = nullptr;  // on 16 bytes as every output here
+  check(h3s::cuda::takes_linear_add(args), name + " is taken");
+  const Bytes got = result(h3s::cuda::linear_add);
+  check(!got.empty() && got == result(h3s::cuda::linear_mma), name + " equals mma");
+}
+
 // ---- quantisers ----
 
 // Rows of every kind that the contract distinguishes.
@@ -397,6 +424,16 @@ void run_all(bool small) {
         test_tensor(150, 520, k, t, y, /*add=*/true);
         test_tensor(64, 77, k, t, y, /*add=*/true);
       }
+      if (y == t)
+        for (const std::int64_t k : {8, 16, 40, 96, 128}) {
+          test_added(1, 8, k, t);
+          test_added(63, 120, k, t);
+          test_added(65, 136, k, t);
+          if (small) continue;
+          test_added(1023, 128, k, t);
+          test_added(1025, 520, k, t);
+          test_added(2100, 1024, k, t);
+        }
       if (small) continue;
       test_tensor(129, 257, 1024, t, y);
       test_tensor(300, 128, 200, t, y);

@@ -36,13 +36,14 @@ bool tensor_cores_apply(const kernels::LinearInt8Args& args) {
 void linear(const kernels::LinearArgs& args, cudaStream_t stream) {
   const int major = capability_major();
   const bool tensor_cores = tensor_cores_apply(args, 10 * major);
-  // wgmma exists on capability 9 alone: not before, and not after. What is added to is bound by memory, a
-  // LoRA's second product, and linear_mma has more of it under way: two blocks on a multiprocessor.
+  // wgmma exists on capability 9 alone: not before, and not after. A product that is added to y, a LoRA's
+  // second, is bound by memory, and by mma.sync on every card.
   const bool sm90 = tensor_cores && major == 9 && !args.add;
   if (sm90 && takes_parts_sm90(args)) return linear_sm90(args, stream);
   kernels::for_each_part(args, [&](const kernels::LinearArgs& part) {
     if (!tensor_cores) return linear_fma(part, stream);
     if (sm90) return linear_sm90(part, stream);
+    if (major >= 8 && takes_linear_add(part)) return linear_add(part, stream);
     linear_mma(part, stream);
   });
 }

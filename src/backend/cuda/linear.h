@@ -7,6 +7,7 @@
 // Which kernel: types and k decide, and the compute capability; never m, n, pointers or strides.
 //   x and w both bf16 or both f16, y of that type or
 //   f32, k a multiple of 8                              tensor cores, fp32 sums   linear_sm90, linear_mma
+//   the same, added to y                                the same by mma.sync      linear_mma, linear_add
 //   other floating-point types, or another k            fp32, equal to the CPU    linear_fma
 //   int8, k a multiple of 16                            tensor cores, exact       linear_int8_sm90, _mma
 //   int8, another k                                     plain loops, exact        linear_int8_plain
@@ -37,6 +38,11 @@ void linear_int8_sm90(const kernels::LinearInt8Args& args, cudaStream_t stream);
 // mma.sync; compute capability 7.5 and up, bf16 8.0 and up.
 void linear_mma(const kernels::LinearArgs& args, cudaStream_t stream);
 void linear_int8_mma(const kernels::LinearInt8Args& args, cudaStream_t stream);
+
+// The bits of linear_mma for products that are bound by y, which they are added to; capability 8.0 and up.
+inline constexpr std::int64_t kMaxAddedK = 128;
+bool takes_linear_add(const kernels::LinearArgs& args);  // of what tensor cores take
+void linear_add(const kernels::LinearArgs& args, cudaStream_t stream);
 
 // Fused multiply-adds in the order of kernels::LinearArgs: bit-equal to the CPU definition.
 void linear_fma(const kernels::LinearArgs& args, cudaStream_t stream);
