@@ -166,12 +166,22 @@ def million_h200():
 
 def formats_h200():
     result = json.loads((RESULTS / "formats-h200.json").read_text())
-    base = result["rows"][0]
-    rows = [[row["format"], f"{row['block_ms']:.1f}", f"{row['block_ms'] / base['block_ms']:.3f}",
-             *((f"{row['step_seconds']:.3f}", f"{row['step_seconds'] / base['step_seconds']:.3f}") if "step_seconds" in row else ("-", "-"))]
-            for row in result["rows"]]
-    note = f"{result['device']} at {result['commit']}; " + "; ".join(f"`{c}`" for c in result["commands"]) + "."
-    return markdown(["format", "a block at 28,931 tokens, ms", "x int8", "a step of two streamed blocks at 217,088, s", "x int8"], rows) + "\n\n" + note
+    base = result["rows"][0]["base"]["block_ms"]
+    rows = [[row["format"], f"{row['checkpoint_bytes'] / 1e9:.1f}", f"{row['base']['linears_tops']:,.0f}", f"{row['base']['block_ms']:.1f}",
+             f"{row['base']['block_ms'] / base:.2f}", f"{row['lora']['linears_tops']:,.0f}", f"{row['lora']['block_ms']:.1f}",
+             f"{row['lora']['block_ms'] / row['base']['block_ms']:.2f}"] for row in result["rows"]]
+    head = ["format", "checkpoint, GB", "linears, TOP/s", "a block, ms", "x int8", "linears with LoRA, TOP/s", "a block, ms", "x without"]
+    state = result["gpu_after"]
+    return markdown(head, rows) + (f"\n\n{result['device']}, driver {state.get('driver', 'unknown')}, {result['tokens']:,} tokens, "
+                                   f"LoRA of rank {result['lora_rank']}; commit {result['commit']}; `{result['command']}`.")
+
+
+def w4a8_steps_h200():
+    result = json.loads((RESULTS / "w4a8-steps-h200.json").read_text())
+    base = result["rows"][0]["step_seconds"]
+    rows = [[row["format"], f"{row['step_seconds']:.3f}", f"{row['step_seconds'] / base:.3f}"] for row in result["rows"]]
+    return markdown(["format", "a step of two streamed blocks, s", "x int8"], rows) + (
+        f"\n\n{result['device']}, {result['tokens']:,} tokens; commit {result['commit']}; `{result['command']}`, {result['note']}.")
 
 
 def merge():
@@ -198,6 +208,7 @@ TABLES = [("README.md", "runs", runs), ("docs/memory.md", "memory", memory), ("d
           ("docs/hardware.md", "blocks-h200", blocks_h200), ("docs/hardware.md", "budgets-h200", budgets_h200),
           ("docs/hardware.md", "million-h200", million_h200),
           ("docs/weight-formats.md", "formats-h200", formats_h200),
+          ("docs/weight-formats.md", "w4a8-steps-h200", w4a8_steps_h200),
           ("docs/cpu-backend.md", "bench-1core", bench("cpu-zen5-1core.json")),
           ("docs/cpu-backend.md", "bench-1core-haswell", bench("cpu-zen5-1core-openblas-haswell.json")),
           ("docs/cpu-backend.md", "bench-2core", bench("cpu-zen5-2core.json"))]

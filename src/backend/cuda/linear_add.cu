@@ -1,15 +1,15 @@
 // A product of few k onto what y holds: a LoRA's second product. mma.sync, sm_80 and up.
 //
-// Formula: y[m][n] = round(f(sum over k of x[m][k] w[n][k] + y[m][n])), sums in fp32 by mma, one chain from zero:
-// steps of 16 in ascending order. Bit for bit what linear_mma gives.
+// Formula: y[m][n] = round(f(sum over k of x[m][k] w[n][k] + y[m][n])), sums in fp32 by mma, one chain from
+// zero: steps of 16 in ascending order. Bit for bit what linear_mma gives.
 //
-// Shapes: x [m, k], w [n, k], y [m, n], bf16 or f16 alike, k up to 128 and a multiple of 8, n a multiple of 8,
-// all rows on 16 bytes. A block keeps 128 rows of w as fragments in registers, 64 a thread, and walks 1,024
-// rows of y in tiles of 64, whose copies to shared memory are under way while others are worked on. A warp
-// computes 32 x 32 of a tile.
+// Shapes: x [m, k], w [n, k], y [m, n], bf16 or f16 alike, k up to 128 and a multiple of 8, n a multiple of
+// 8, all rows on 16 bytes. A block keeps 128 rows of w as fragments in registers, 64 a thread, and walks
+// 1,024 rows of y in tiles of 64, whose copies to shared memory are under way while others are worked on. A
+// warp computes 32 x 32 of a tile.
 //
-// Floor: 4 m n bytes of y at the copy rate; x comes from L2, 2 m k n / 128 bytes. 2 m n k operations at k = 128
-// take less than half of that time at the rate of mma.sync.
+// Floor: 4 m n bytes of y at the copy rate; x comes from L2, 2 m k n / 128 bytes. 2 m n k operations at k =
+// 128 take about half of that time at the rate of mma.sync.
 
 #include <cuda_bf16.h>
 #include <cuda_fp16.h>
@@ -69,7 +69,8 @@ __device__ __forceinline__ void copy_rows(uint32_t dst, const char* src, int64_t
   for (int i = 0; i < kRows * kChunks / kThreads; ++i) {
     const int row = threadIdx.x / kChunks + i * (kThreads / kChunks);
     const bool valid = row < rows && chunk < chunks;
-    cp_async_16_or_zero(dst + chunk_offset(row, chunk), src + (valid ? row * row_bytes + chunk * 16 : 0), valid);
+    cp_async_16_or_zero(dst + chunk_offset(row, chunk), src + (valid ? row * row_bytes + chunk * 16 : 0),
+                        valid);
   }
 }
 
@@ -150,7 +151,8 @@ __global__ void __launch_bounds__(kThreads, 2) linear_add_kernel(const __grid_co
 
   for (int tile = 0; tile < tiles; ++tile) {
     cp_async_wait<kStages - 2>();
-    __syncthreads();  // the stage has arrived for all, and all are done with the one that is fetched into next
+    __syncthreads();  // the stage has arrived for all, and all are done with the one that is fetched into
+                      // next
     fetch(tile + kStages - 1);
     const int stage = tile % kStages * kStageBytes;
 #pragma unroll

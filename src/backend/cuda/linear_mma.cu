@@ -145,14 +145,15 @@ __device__ __forceinline__ void multiply_stage(Sums<T>& sums, uint32_t x_tile, u
   }
 }
 
-// Brings what the tile is added to into L2 while its products are made: those of a LoRA's second matrix take less
-// time than that.
+// Brings what the tile is added to into L2 while its products are made: those of few k take less time than
+// that.
 template <typename TY>
 __device__ __forceinline__ void prefetch_output(const LinearOutput& out, const Tile& tile) {
   constexpr int kLineBytes = 128, kLineValues = kLineBytes / sizeof(TY), kLines = kBlockN / kLineValues;
   for (int i = threadIdx.x; i < kBlockM * kLines; i += kThreads) {
     const int64_t row = tile.row0 + i / kLines, column = tile.column0 + i % kLines * kLineValues;
-    if (row < out.m && column < out.n) prefetch_l2(static_cast<const TY*>(out.y) + row * out.y_stride + column);
+    if (row < out.m && column < out.n)
+      prefetch_l2(static_cast<const TY*>(out.y) + row * out.y_stride + column);
   }
 }
 

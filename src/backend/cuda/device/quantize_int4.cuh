@@ -1,4 +1,5 @@
-// The activation quantiser to codes from -7 to 7 of kernels::QuantizeRowsArgs (RowCode::kInt4): one block a row.
+// The activation quantiser to codes from -7 to 7 of kernels::QuantizeRowsArgs (RowCode::kInt4): one block a
+// row.
 //
 //   v rotated in stages of stride 1, 4, 16, 64 (group 0: none), every step rounded to the type of x,
 //   a = max |v|, s = f(max(a, 1e-10) / 7), code = clamp(rne(f(v f(1 / s))), -7, 7); with a NaN among the v:
@@ -7,10 +8,11 @@
 // The plain route follows that word by word. Int4Codes has the same bits for bf16, in arithmetic of pairs, on
 // the route of quantize_rotated.cuh. What it leaves out:
 //   - Halving. Where no value but 0 is below 2^-100, all sums are multiples of 2^-111, and halving them is
-//     exact and commutes with the roundings: values are 16 times too large in the end, and so are scales.
+//     exact and commutes with the roundings: values are 16 times too large in the end, and so is their
+//     maximum.
 //   - The clamp. |v f(1 / s)| is at most 7 (1 + 2^-22), which rounds to 7.
-//   - Range cases. Rows with a value other than 0 below 2^-100, with |v| of 2^106 or more or a NaN are left to
-//     the plain route.
+//   - Range cases. Rows with a value other than 0 below 2^-100, with |v| of 2^106 or more or a NaN are left
+//     to the plain route.
 #pragma once
 
 #include <cuda_bf16.h>
