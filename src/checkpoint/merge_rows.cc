@@ -10,6 +10,7 @@
 
 #include "hwy/foreach_target.h"
 
+#include "checkpoint/draw-inl.h"
 #include "simd/micro_kernel-inl.h"
 #include "simd/rotate-inl.h"
 
@@ -121,20 +122,6 @@ void dequantize_int8(const std::int8_t* codes, float scale, std::int64_t group, 
     store(hn::Mul(load_codes(codes + i, k - i), factor), scratch + i, k - i);
   rotate_row_vec(scratch, k, group);
   for (std::int64_t i = 0; i < k; i += kLanes) store(load(scratch + i, k - i), out + i, k - i);
-}
-
-// draw() of the next kLanes elements from `counter` on.
-HWY_INLINE F32 draw_vec(std::uint64_t counter) {
-  const U32Tag d;
-  const auto low = static_cast<std::uint32_t>(counter), high = static_cast<std::uint32_t>(counter >> 32);
-  const U32 lows = hn::Add(hn::Set(d, low), hn::Iota(d, 0));
-  const U32 carried = hn::IfThenElseZero(hn::Lt(lows, hn::Set(d, low)), hn::Set(d, 1));
-  const U32 folded = hn::Xor(lows, hn::Add(hn::Set(d, high), carried));
-  const U32 state = hn::Add(hn::Mul(folded, hn::Set(d, 747796405u)), hn::Set(d, 2891336453u));
-  const U32 by = hn::Add(hn::ShiftRight<28>(state), hn::Set(d, 4));
-  const U32 word = hn::Mul(hn::Xor(hn::Shr(state, by), state), hn::Set(d, 277803737u));
-  const U32 bits = hn::ShiftRight<8>(hn::Xor(hn::ShiftRight<22>(word), word));
-  return hn::Mul(hn::ConvertTo(F32Tag(), hn::BitCast(I32Tag(), bits)), hn::Set(F32Tag(), 0x1p-24f));
 }
 
 // `divisor` is a bf16 number, v as well.

@@ -9,6 +9,7 @@
 namespace h3s::checkpoint {
 
 inline constexpr std::int64_t kW4A8Group = 16;
+inline constexpr float kSmallestW4A8Scale = 1e-8f;  // of a group or a row
 
 // The format's fixed levels: nearly those that lose least on a normal distribution whose largest value is 1;
 // not symmetric. w4a8_levels.h says when others serve.

@@ -1,33 +1,19 @@
 // The vector code of a merge equals plain loops bit for bit, on every instruction set.
 #include "checkpoint/merge_rows.h"
 
-#include "simd/targets.h"
-
 #include <gtest/gtest.h>
 
 #include <cmath>
 #include <cstring>
-#include <functional>
 #include <random>
 #include <vector>
 
 #include "checkpoint/quantize_int8.h"
+#include "each_target.h"
 #include "hwy/aligned_allocator.h"
-#include "hwy/highway.h"
 
 namespace h3s::checkpoint {
 namespace {
-
-void for_each_target(const std::function<void()>& fn) {
-  for (const std::int64_t target : hwy::SupportedAndGeneratedTargets()) {
-    hwy::SetSupportedTargetsForTest(target);
-    hwy::GetChosenTarget().Update(hwy::SupportedTargets());
-    SCOPED_TRACE(hwy::TargetName(target));
-    fn();
-    hwy::SetSupportedTargetsForTest(0);
-    hwy::GetChosenTarget().Update(hwy::SupportedTargets());
-  }
-}
 
 std::size_t size(std::int64_t count) {
   return static_cast<std::size_t>(count);
