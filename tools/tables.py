@@ -87,6 +87,14 @@ def linear_h200():
     return markdown(["case", "kernel", "ms", "rate", "x _int_mm", "x comfy", "x cuBLAS"], rows)
 
 
+def linear_add_h200():
+    result = json.loads((RESULTS / "linear-add-h200.json").read_text())
+    rows = [[f"N {r['n']:,} rank {r['k']}", f"{r['linear_mma_ms']:.3f}", f"{r['linear_add_ms']:.3f}",
+             f"{100 * r['copy_ms'] / r['linear_add_ms']:.0f} %"] for r in result["rows"]]
+    return markdown(["y [16384, N] +=", "linear_mma, ms", "linear_add, ms", "of the copy rate"], rows) + (
+        f"\n\n{result['device']}, commit {result['commit']}; {result['method']}.")
+
+
 def device_rows(group):
     """Rows of a group of `h3stream bench` on the GPU, with the share of its copy."""
     def render():
@@ -207,6 +215,7 @@ TABLES = [("README.md", "runs", runs), ("docs/memory.md", "memory", memory), ("d
           ("docs/hardware.md", "rows-h200", device_rows("rows")), ("docs/hardware.md", "block-h200", block_h200),
           ("docs/hardware.md", "blocks-h200", blocks_h200), ("docs/hardware.md", "budgets-h200", budgets_h200),
           ("docs/hardware.md", "million-h200", million_h200),
+          ("docs/hardware.md", "linear-add-h200", linear_add_h200),
           ("docs/weight-formats.md", "formats-h200", formats_h200),
           ("docs/weight-formats.md", "w4a8-steps-h200", w4a8_steps_h200),
           ("docs/cpu-backend.md", "bench-1core", bench("cpu-zen5-1core.json")),

@@ -28,15 +28,14 @@ double merge_factor(checkpoint::WeightFormat format) {
   switch (format) {
     case WeightFormat::kFloat8E4M3:
     case WeightFormat::kFloat8E5M2:
-      return 4;
     case WeightFormat::kMxfp8:
-      return 5.5;
+      return 4;
     case WeightFormat::kConvrotW4A4:
       return 6;
     case WeightFormat::kNvfp4:
       return 7;
     case WeightFormat::kAsymW4A8:
-      return 64;
+      return 8;
     default:  // int8, plain
       return 1;
   }
