@@ -21,11 +21,11 @@ namespace h3s::plan {
 struct Request {
   const checkpoint::Checkpoint& checkpoint;
   const spec::Layout& layout;
-  exec::SessionOptions session;  // its dials are used when `dials_given`
+  exec::SessionOptions session = {};  // its dials are used when `dials_given`
   bool device_is_host = true;
-  exec::Holdings holdings;  // held beside the session: workspace, driver context, sampler
-  exec::Budgets budgets;
-  Calibration calibration;
+  exec::Holdings holdings = {};  // held beside the session: workspace, driver context, sampler
+  exec::Budgets budgets = {};
+  Calibration calibration = {};
   bool weights_cached = true;                  // the checkpoint stays in the page cache between steps
   bool dials_given = false;                    // no choice: find out whether they fit, and how long they take
   std::optional<exec::Schedule> without = {};  // leave this schedule out

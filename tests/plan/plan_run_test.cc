@@ -81,14 +81,9 @@ TEST(PlannedRuns, StayWithinPlanAndBudgetOrNameBudgetsThatWork) {
                                      .latent_h = between(random, 1, 9),
                                      .latent_w = between(random, 1, 9),
                                      .audio_t = between(random, 1, 20)});
-    plan::Request request{
-        .checkpoint = checkpoint,
-        .layout = job.layout,
-        .session = {},
-        .device_is_host = on_host,
-        .holdings = {{mem::Space::kDevice, cpu::workspace_bytes(1), "workspace"}},
-        .budgets = {},
-        .calibration = on_host ? plan::expect_cpu(1) : plan::expect(*plan::find_card("h100"))};
+    plan::Request request{.checkpoint = checkpoint, .layout = job.layout, .device_is_host = on_host};
+    request.holdings = {{mem::Space::kDevice, cpu::workspace_bytes(1), "workspace"}};
+    request.calibration = on_host ? plan::expect_cpu(1) : plan::expect(*plan::find_card("h100"));
     // What the planner prefers on networks so small would leave the other schedules out.
     if (i % 3 == 1) request.without = exec::Schedule::kHeadGroups;
     request.budgets = random_budgets(request, random);

@@ -75,13 +75,11 @@ TEST(PlannedTraffic, OfALongClipIsBounded) {
   const spec::Layout layout(plan::job_of({.width = 1376, .height = 768, .frames = 852}));
   EXPECT_NEAR(static_cast<double>(layout.tokens()), 262'720, 2'000);
   const plan::Calibration rates = plan::expect(*plan::find_card("h200"));
-  const plan::Plan plan =
-      plan::require_plan({.checkpoint = checkpoint,
-                          .layout = layout,
-                          .device_is_host = false,
-                          .holdings = {{mem::Space::kDevice, rates.context_bytes, "driver's context"}},
-                          .budgets = {std::int64_t{8} << 30, std::int64_t{24} << 30},
-                          .calibration = rates});
+  plan::Request request{.checkpoint = checkpoint, .layout = layout, .device_is_host = false};
+  request.holdings = {{mem::Space::kDevice, rates.context_bytes, "driver's context"}};
+  request.budgets = {std::int64_t{8} << 30, std::int64_t{24} << 30};
+  request.calibration = rates;
+  const plan::Plan plan = plan::require_plan(request);
   EXPECT_EQ(plan.dials.schedule, Schedule::kHeadGroups);
   EXPECT_LE(plan.time.host_traffic_bytes, 0.5e12);
 }
