@@ -247,7 +247,9 @@ void add_inspect(CLI::App& app, Run& run) {
       "inspect", "Describe a checkpoint and list everything suspicious; exit code 2 if it cannot load");
   const auto arguments = std::make_shared<Arguments>();
   CLI::Option* file =
-      command->add_option("FILE", arguments->file, "Safetensors file, or the .index.json of several")
+      command
+          ->add_option("FILE,-m,--model", arguments->file,
+                       "Safetensors file, or the .index.json of several; with or without the option's name")
           ->check(not_empty());
   CLI::Option* formats = command->add_flag("--formats", arguments->formats,
                                            "List the weight formats and whether this build runs them");

@@ -75,6 +75,7 @@ void add_lora_options(CLI::App& command, LoraOptions& options) {
       ->type_name("FILE[:STRENGTH]")
       ->expected(1)
       ->multi_option_policy(CLI::MultiOptionPolicy::TakeAll)
+      ->allow_extra_args(false)
       ->check(not_empty());
   command
       .add_option(
